@@ -2,8 +2,8 @@
 //!
 //! Events in, values out. So far it knows the memory store, whose start is a loss with a barrier
 //! and no fence: nobody else can still be recording. It does not talk to a store, does not ask for
-//! the samples it needs, and judges no mark: whether a node covers the barrier is the one relation's
-//! business.
+//! the samples it needs, and judges no mark: whether a node covers the barrier is for the one
+//! relation to say.
 
 use crate::guards::Guards;
 use crate::instant::Instant;
