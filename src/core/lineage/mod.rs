@@ -1,1 +1,14 @@
-//! (being written)
+//! Which epochs followed which, where each ended, and the one relation that judges a mark.
+//!
+//! The only room that compares positions of two epochs. It does not know who leads, what a node
+//! shows, or what time it is.
+
+mod epoch;
+mod fork;
+mod history;
+mod incarnation;
+
+pub use epoch::{Epoch, EpochError};
+pub use fork::Fork;
+pub use history::{History, LineageRow, Relation, RowConflict};
+pub use incarnation::{Incarnation, IncarnationError, Life, SystemId};

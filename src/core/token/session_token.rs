@@ -1,0 +1,239 @@
+//! `SessionToken`: per partition a set of marks, one per epoch. A join-semilattice.
+//!
+//! Everything here only goes up: marks are joined, flags are set, notices added. A mark leaves only
+//! when another covers it, when it became a notice, or when it is the fifth, and then a flag says
+//! that something is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Mark, Notice, NoticeId};
+use crate::lineage::{Epoch, SystemId};
+
+/// Marks a component keeps; one more leaves it unresolved.
+pub(crate) const MARKS_MAX: usize = 4;
+/// Notices, and acknowledged ids, a holder keeps: the latest by id.
+pub(crate) const NOTICES_MAX: usize = 8;
+/// Components a token keeps in memory.
+pub(crate) const COMPONENTS_MAX: usize = 64;
+
+/// The number of a partition, from the config; never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PartitionId(u32);
+
+impl PartitionId {
+    /// Wraps the number the config gives.
+    pub const fn new(id: u32) -> Self {
+        Self(id)
+    }
+
+    /// The number.
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a component is about: a partition, and the low bytes of its system id.
+///
+/// A partition moved to another database keeps its id; marks of the old one must not be taken for
+/// marks of the new.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ComponentKey {
+    /// The partition.
+    pub partition: PartitionId,
+    /// [`SystemId::tag`] of its database.
+    pub system_tag: u32,
+}
+
+impl ComponentKey {
+    /// The key of `partition` while it is served by `system`.
+    pub const fn new(partition: PartitionId, system: SystemId) -> Self {
+        Self { partition, system_tag: system.tag() }
+    }
+}
+
+/// What a session depends on in one partition.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Component {
+    /// Demands a leader sample sent after the call: a position could not be learned or kept.
+    pub unresolved: bool,
+    marks: BTreeMap<Epoch, Mark>,
+}
+
+impl Component {
+    /// The component of one mark.
+    pub fn of(epoch: Epoch, mark: Mark) -> Self {
+        Self { unresolved: false, marks: BTreeMap::from([(epoch, mark)]) }
+    }
+
+    /// A component that demands a leader sample sent after the call.
+    pub const fn unresolved() -> Self {
+        Self { unresolved: true, marks: BTreeMap::new() }
+    }
+
+    /// Its marks, by epoch in storage order.
+    pub fn marks(&self) -> impl Iterator<Item = (Epoch, Mark)> + '_ {
+        self.marks.iter().map(|(epoch, mark)| (*epoch, *mark))
+    }
+
+    /// The mark of `epoch`.
+    pub fn mark(&self, epoch: Epoch) -> Option<Mark> {
+        self.marks.get(&epoch).copied()
+    }
+
+    /// Says whether it demands nothing.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty() && !self.unresolved
+    }
+
+    /// Joins one mark in. The fifth epoch drops the first in storage order and is remembered.
+    pub fn raise(&mut self, epoch: Epoch, mark: Mark) {
+        let joined = self.marks.get(&epoch).map_or(mark, |own| own.join(mark));
+        self.marks.insert(epoch, joined);
+        if self.marks.len() > MARKS_MAX {
+            self.marks.pop_first();
+            self.unresolved = true;
+        }
+    }
+
+    /// Takes a mark out that was replaced or covered by another.
+    pub fn drop_mark(&mut self, epoch: Epoch) -> Option<Mark> {
+        self.marks.remove(&epoch)
+    }
+
+    /// Demands what either does.
+    pub fn join(&mut self, other: &Self) {
+        self.unresolved |= other.unresolved;
+        for (epoch, mark) in other.marks() {
+            self.raise(epoch, mark);
+        }
+    }
+}
+
+/// What one session depends on, over all partitions. What a store keeps per subject is one too.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionToken {
+    /// Components were dropped: every partition without one is unknown.
+    pub overflow: bool,
+    components: BTreeMap<ComponentKey, Component>,
+    notices: BTreeMap<NoticeId, Notice>,
+    acknowledged: BTreeSet<NoticeId>,
+}
+
+impl SessionToken {
+    /// A token that demands nothing.
+    pub const fn new() -> Self {
+        Self {
+            overflow: false,
+            components: BTreeMap::new(),
+            notices: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+        }
+    }
+
+    /// The token of one component.
+    pub fn of(key: ComponentKey, component: Component) -> Self {
+        let mut token = Self::new();
+        token.join_component(key, &component);
+        token
+    }
+
+    /// Says whether it demands and tells nothing.
+    pub fn is_empty(&self) -> bool {
+        !self.overflow
+            && self.components.is_empty()
+            && self.notices.is_empty()
+            && self.acknowledged.is_empty()
+    }
+
+    /// Its components by partition.
+    pub fn components(&self) -> impl Iterator<Item = (ComponentKey, &Component)> + '_ {
+        self.components.iter().map(|(key, component)| (*key, component))
+    }
+
+    /// The component of one key.
+    pub fn component(&self, key: ComponentKey) -> Option<&Component> {
+        self.components.get(&key)
+    }
+
+    /// The components of one partition, those of former databases included.
+    pub fn partition(
+        &self,
+        id: PartitionId,
+    ) -> impl Iterator<Item = (ComponentKey, &Component)> + '_ {
+        self.components().filter(move |(key, _)| key.partition == id)
+    }
+
+    /// Notices not acknowledged yet, by id.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> + '_ {
+        self.notices.values()
+    }
+
+    /// Ids acknowledged lately.
+    pub fn acknowledged(&self) -> impl Iterator<Item = NoticeId> + '_ {
+        self.acknowledged.iter().copied()
+    }
+
+    /// Joins a component in.
+    pub fn join_component(&mut self, key: ComponentKey, component: &Component) {
+        if component.is_empty() {
+            return;
+        }
+        self.components.entry(key).or_default().join(component);
+        while self.components.len() > COMPONENTS_MAX {
+            self.components.pop_first();
+            self.overflow = true;
+        }
+    }
+
+    /// Replaces the component of `key`, as after marks were judged; an empty one goes.
+    pub fn replace_component(&mut self, key: ComponentKey, component: Component) {
+        if component.is_empty() {
+            self.components.remove(&key);
+        } else {
+            self.components.insert(key, component);
+        }
+    }
+
+    /// Drops a component for size and remembers that something is missing.
+    pub fn shed(&mut self, key: ComponentKey) {
+        if self.components.remove(&key).is_some() {
+            self.overflow = true;
+        }
+    }
+
+    /// Adds a notice unless it was acknowledged; the gravest kind stands.
+    pub fn tell(&mut self, notice: Notice) {
+        let id = notice.id();
+        if self.acknowledged.contains(&id) {
+            return;
+        }
+        let joined = self.notices.get(&id).map_or(notice, |own| own.join(notice));
+        self.notices.insert(id, joined);
+        while self.notices.len() > NOTICES_MAX {
+            self.notices.pop_first();
+        }
+    }
+
+    /// Takes a notice out for good.
+    pub fn acknowledge(&mut self, id: NoticeId) {
+        self.notices.remove(&id);
+        self.acknowledged.insert(id);
+        while self.acknowledged.len() > NOTICES_MAX {
+            self.acknowledged.pop_first();
+        }
+    }
+
+    /// Demands and tells what either does.
+    pub fn join(&mut self, other: &Self) {
+        self.overflow |= other.overflow;
+        for (key, component) in other.components() {
+            self.join_component(key, component);
+        }
+        for id in other.acknowledged() {
+            self.acknowledge(id);
+        }
+        for notice in other.notices() {
+            self.tell(*notice);
+        }
+    }
+}
