@@ -1,0 +1,62 @@
+# Every target is a line or two; what it needs it installs itself, once, and says so.
+
+# Tests may switch single safety rules off. Release builds have no such switch (tests/tidy.rs).
+TEST_BUILD := --workspace --features unsafe-guards
+# Clusters mostly wait for each other, so more tests than cores run side by side.
+TEST_THREADS ?= 4
+PYTHON_TOOLS := target/tools/venv
+BUF := $(PYTHON_TOOLS)/bin/buf
+# What `buf breaking` compares with: main, and without it the last commit.
+BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origin/main \
+	|| git rev-parse HEAD)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check build fmt deny tools servers
+
+help: ## Lists the targets.
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: ## Shows it on real servers and checks it; KEEP=1 leaves them running.
+	@cargo build -q -p tidegate -p tidegate-lab --bins
+	@cargo run -q -p tidegate-lab --bin demo -- $(if $(KEEP),--keep) $(ARGS)
+
+test: ## Installs what tests need, builds, lints, runs every test, prints the ledger.
+	@.ci/ledger .ci/stages
+
+lint: tools ## Formats, clippy and the API's own lints; changes nothing.
+	@cargo fmt --all --check
+	@cargo clippy -q $(TEST_BUILD) --all-targets -- -D warnings
+	@cargo clippy -q -p tidegate -p tidegate-lab --bins -- -D warnings
+	@$(BUF) format --diff --exit-code --exclude-path proto/google
+	@$(BUF) lint
+	@$(BUF) breaking --against '.git#ref=$(BASE)'
+
+check: ## Runs every test; what it needs must be there already.
+	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
+		cargo test $(TEST_BUILD) --no-fail-fast
+
+build: ## Builds the programs as they ship, and the tests.
+	@cargo build -q -p tidegate -p tidegate-lab --bins
+	@cargo build -q $(TEST_BUILD) --bins --tests
+
+fmt: tools ## Formats everything.
+	@cargo fmt --all
+	@$(BUF) format --write --exclude-path proto/google
+
+deny: ## Checks licences, duplicates and sources of every dependency.
+	@command -v cargo-deny >/dev/null || { echo "installing cargo-deny: about five minutes"; \
+		cargo install -q --locked cargo-deny; }
+	@cargo deny --offline check bans licenses sources
+
+tools: $(PYTHON_TOOLS)/installed ## Installs buf and Python's gRPC under target/tools.
+
+$(PYTHON_TOOLS)/installed: .ci/requirements.txt
+	@echo "installing $$(sed -n 's/==.*//p' $< | xargs) into $(PYTHON_TOOLS)"
+	@python3 -c 'import ensurepip' 2>/dev/null || { echo "installing python3-venv with apt-get"; \
+		apt-get update -q && apt-get install -q -y --no-install-recommends python3-venv; }
+	@python3 -m venv $(PYTHON_TOOLS)
+	@$(PYTHON_TOOLS)/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+servers: ## Installs the PostgreSQL versions that tests run on.
+	@target/debug/install
