@@ -3,10 +3,14 @@
 //! Tokens are joined, never lowered. This room does not judge a mark, seal a token, or know who
 //! holds it.
 
+mod body;
+mod body_bytes;
+mod body_read;
 mod mark;
 mod notice;
 mod session_token;
 
+pub use body::{BodyError, BodyLimits};
 pub use mark::Mark;
 pub use notice::{Notice, NoticeId, NoticeKind};
 pub use session_token::{Component, ComponentKey, PartitionId, SessionToken};

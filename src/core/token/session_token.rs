@@ -179,10 +179,7 @@ impl SessionToken {
             return;
         }
         self.components.entry(key).or_default().join(component);
-        while self.components.len() > COMPONENTS_MAX {
-            self.components.pop_first();
-            self.overflow = true;
-        }
+        self.keep_bound();
     }
 
     /// Replaces the component of `key`, as after marks were judged; an empty one goes.
@@ -191,6 +188,14 @@ impl SessionToken {
             self.components.remove(&key);
         } else {
             self.components.insert(key, component);
+            self.keep_bound();
+        }
+    }
+
+    fn keep_bound(&mut self) {
+        while self.components.len() > COMPONENTS_MAX {
+            self.components.pop_first();
+            self.overflow = true;
         }
     }
 

@@ -1,0 +1,191 @@
+//! Reads a token body, and refuses whatever `SessionToken::encode` does not write.
+//!
+//! The form is described in `body`. It allocates only what it has read, never what a count claims,
+//! and says nothing of what a token means.
+
+use std::collections::BTreeSet;
+
+use super::body::VERSION;
+use super::body_bytes::Reader;
+use super::session_token::{COMPONENTS_MAX, MARKS_MAX, NOTICES_MAX};
+use super::{
+    BodyError, BodyLimits, Component, ComponentKey, Mark, Notice, NoticeId, NoticeKind,
+    PartitionId, SessionToken,
+};
+use crate::lineage::{Epoch, Life};
+use crate::position::Lsn;
+
+/// Epochs a full token can name.
+const EPOCHS_MAX: usize = COMPONENTS_MAX * MARKS_MAX + 2 * NOTICES_MAX;
+
+pub(super) fn read(bytes: &[u8], limits: BodyLimits) -> Result<(SessionToken, u64), BodyError> {
+    let mut reader = Reader::new(bytes);
+    let version = known(reader.byte(), "version")?;
+    if version != VERSION {
+        return Err(BodyError::Version { version });
+    }
+    Body { reader, epochs: Vec::new(), used: BTreeSet::new() }.token(limits)
+}
+
+fn known<T>(read: Option<T>, part: &'static str) -> Result<T, BodyError> {
+    read.ok_or(BodyError::Malformed { part })
+}
+
+const fn kind_of(number: u8) -> Option<NoticeKind> {
+    match number {
+        0 => Some(NoticeKind::PossiblyLost),
+        1 => Some(NoticeKind::ObservedStateLost),
+        2 => Some(NoticeKind::WriteLost),
+        _ => None,
+    }
+}
+
+/// A body being read.
+struct Body<'a> {
+    reader: Reader<'a>,
+    epochs: Vec<Epoch>,
+    /// Places of `epochs` something referred to.
+    used: BTreeSet<usize>,
+}
+
+impl Body<'_> {
+    fn token(mut self, limits: BodyLimits) -> Result<(SessionToken, u64), BodyError> {
+        let mut token = SessionToken::new();
+        token.overflow = known(self.flag(), "flags")?;
+        let issued_seconds = known(self.reader.number(), "issue time")?;
+        known(self.read_epochs(), "epochs")?;
+        let components = known(self.reader.count(), "components")?;
+        let limit = limits.components.min(COMPONENTS_MAX);
+        if components > limit {
+            return Err(BodyError::TooLarge { what: "components", found: components, limit });
+        }
+        known(self.read_components(components, &mut token), "components")?;
+        let notices = known(self.read_notices(), "notices")?;
+        known(self.read_acknowledged(&mut token), "acknowledged ids")?;
+        for notice in &notices {
+            if token.acknowledged().any(|id| id == notice.id()) {
+                return Err(BodyError::Malformed { part: "notices" });
+            }
+            token.tell(*notice);
+        }
+        if self.used.len() != self.epochs.len() {
+            return Err(BodyError::Malformed { part: "epochs" });
+        }
+        if !self.reader.is_at_end() {
+            return Err(BodyError::Malformed { part: "end" });
+        }
+        Ok((token, issued_seconds))
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.reader.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn read_epochs(&mut self) -> Option<()> {
+        let count = self.reader.count().filter(|count| *count <= EPOCHS_MAX)?;
+        for _ in 0..count {
+            let before = self.epochs.last().copied();
+            let start = match before {
+                None => self.reader.signed()?,
+                Some(epoch) => epoch.life.start.checked_add_unsigned(self.reader.number()?)?,
+            };
+            let reset = start.wrapping_add(self.reader.signed()?);
+            let epoch = Epoch::new(self.reader.small()?, Life { start, reset });
+            if before.is_some_and(|before| before >= epoch) {
+                return None;
+            }
+            self.epochs.push(epoch);
+        }
+        Some(())
+    }
+
+    fn epoch(&mut self) -> Option<Epoch> {
+        let place = self.reader.count()?;
+        let epoch = self.epochs.get(place).copied()?;
+        self.used.insert(place);
+        Some(epoch)
+    }
+
+    fn read_components(&mut self, count: usize, token: &mut SessionToken) -> Option<()> {
+        let mut before: Option<ComponentKey> = None;
+        for _ in 0..count {
+            let partition = PartitionId::new(self.reader.small()?);
+            let system_tag = u32::from_le_bytes(self.reader.array()?);
+            let key = ComponentKey { partition, system_tag };
+            if before.is_some_and(|before| before >= key) {
+                return None;
+            }
+            before = Some(key);
+            token.replace_component(key, self.component()?);
+        }
+        Some(())
+    }
+
+    fn component(&mut self) -> Option<Component> {
+        let head = self.reader.byte()?;
+        let (kind, marks, unresolved) = (head >> 4, usize::from(head >> 1 & 7), head & 1 == 1);
+        if kind != 0 || marks > MARKS_MAX || (marks == 0 && !unresolved) {
+            return None;
+        }
+        let mut component = Component::default();
+        component.unresolved = unresolved;
+        let mut before: Option<Epoch> = None;
+        for _ in 0..marks {
+            let epoch = self.epoch()?;
+            if before.is_some_and(|before| before >= epoch) {
+                return None;
+            }
+            before = Some(epoch);
+            component.raise(epoch, self.mark()?);
+        }
+        Some(component)
+    }
+
+    fn mark(&mut self) -> Option<Mark> {
+        let floor = self.reader.number()?;
+        let mut within = [None; 3];
+        for position in &mut within {
+            if let Some(distance) = self.reader.wide()?.checked_sub(1) {
+                let value = floor.checked_sub(u64::try_from(distance).ok()?)?;
+                *position = Some(Lsn::new(value).into());
+            }
+        }
+        let [after, upto, saw] = within;
+        Some(Mark { floor: Lsn::new(floor).into(), after, upto, saw })
+    }
+
+    fn read_notices(&mut self) -> Option<Vec<Notice>> {
+        let count = self.reader.count().filter(|count| *count <= NOTICES_MAX)?;
+        let mut notices: Vec<Notice> = Vec::new();
+        for _ in 0..count {
+            let partition = PartitionId::new(self.reader.small()?);
+            let kind = kind_of(self.reader.byte()?)?;
+            let (lost, child) = (self.epoch()?, self.epoch()?);
+            let told_seconds = self.reader.number()?;
+            let notice = Notice { partition, kind, lost, child, told_seconds };
+            if notices.last().is_some_and(|before| before.id() >= notice.id()) {
+                return None;
+            }
+            notices.push(notice);
+        }
+        Some(notices)
+    }
+
+    fn read_acknowledged(&mut self, token: &mut SessionToken) -> Option<()> {
+        let count = self.reader.count().filter(|count| *count <= NOTICES_MAX)?;
+        let mut before: Option<NoticeId> = None;
+        for _ in 0..count {
+            let id = NoticeId::new(u64::from_le_bytes(self.reader.array()?));
+            if before.is_some_and(|before| before >= id) {
+                return None;
+            }
+            before = Some(id);
+            token.acknowledge(id);
+        }
+        Some(())
+    }
+}
