@@ -67,8 +67,7 @@ impl Evidence {
         let server_version_num = fields.number("server_version_num")?;
         let system = SystemId::new(fields.number("system_id")?);
         let timeline: Option<u32> = fields.optional("timeline")?;
-        let life =
-            Life { start: fields.number("start_us")?, reset: fields.number("reset_us")? };
+        let life = Life { start: fields.number("start_us")?, reset: fields.number("reset_us")? };
         let in_recovery = fields.flag("in_recovery")?;
         let (insert, flush) = (fields.lsn("insert")?, fields.lsn("flush")?);
         let replay = fields.lsn("replay")?;
@@ -200,8 +199,19 @@ mod tests {
     #[test]
     fn each_broken_field_is_named() {
         let names = [
-            "kind", "server_version_num", "system_id", "timeline", "start_us", "reset_us",
-            "in_recovery", "insert", "flush", "replay", "received_tli", "row", "segment_size",
+            "kind",
+            "server_version_num",
+            "system_id",
+            "timeline",
+            "start_us",
+            "reset_us",
+            "in_recovery",
+            "insert",
+            "flush",
+            "replay",
+            "received_tli",
+            "row",
+            "segment_size",
         ];
         for (index, name) in names.iter().enumerate() {
             let mut fields: Vec<&str> = LEADER.split('|').collect();

@@ -85,8 +85,8 @@ impl Facts {
 
     /// The epoch `node` was last known writable in, unless it has ended.
     pub fn last_led_by(&self, node: NodeId) -> Option<Epoch> {
-        let led = self.epochs.iter().filter(|(_, facts)| facts.node == Some(node));
-        led.last().filter(|(_, facts)| !facts.ended).map(|(epoch, _)| *epoch)
+        let mut led = self.epochs.iter().filter(|(_, facts)| facts.node == Some(node));
+        led.next_back().filter(|(_, facts)| !facts.ended).map(|(epoch, _)| *epoch)
     }
 
     /// All epochs with their facts, in storage order.

@@ -112,7 +112,8 @@ mod tests {
     fn the_old_leader_gives_way_to_the_promoted_one() {
         let (old, new) = (epoch(1, 1), epoch(2, 2));
         let history = tree(&[(old, None), (new, Some(old))]);
-        for order in [[contender(0, old), contender(1, new)], [contender(1, new), contender(0, old)]]
+        for order in
+            [[contender(0, old), contender(1, new)], [contender(1, new), contender(0, old)]]
         {
             let led = Leadership::of(&order, Some(old), &history, &ON);
             assert_eq!(led.leader(), Some(contender(1, new)));

@@ -345,12 +345,9 @@ mod tests {
     #[test]
     fn contradicting_rows_make_the_fork_unknown() {
         let (root, child) = (epoch(1, 1), epoch(2, 2));
-        let mut history = grown(&[
-            (root, None, Fork::Unknown),
-            (child, Some(root), Fork::between(at(5), at(5))),
-        ]);
-        let other =
-            LineageRow { epoch: child, parent: Some(root), fork: Fork::Unbounded, n: 1 };
+        let mut history =
+            grown(&[(root, None, Fork::Unknown), (child, Some(root), Fork::between(at(5), at(5)))]);
+        let other = LineageRow { epoch: child, parent: Some(root), fork: Fork::Unbounded, n: 1 };
         assert_eq!(history.read_row(other), Err(RowConflict { epoch: child }));
         assert_eq!(history.origin(child), Some((Some(root), Fork::Unknown)));
     }

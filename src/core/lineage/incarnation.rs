@@ -54,7 +54,9 @@ pub struct Incarnation {
 
 /// The text is not an incarnation.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("`{text}` is not an incarnation: pass what `SELECT tidegate.incarnation()` returned, as it is")]
+#[error(
+    "`{text}` is not an incarnation: pass what `SELECT tidegate.incarnation()` returned, as it is"
+)]
 pub struct IncarnationError {
     /// What was given, cut to 80 characters.
     text: String,

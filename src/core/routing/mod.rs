@@ -1,1 +1,13 @@
-//! (being written)
+//! Where one read goes: a policy, a floor and a snapshot in, a plan out.
+//!
+//! It decides and performs nothing: the shell walks the plan, asks the cap and parks.
+
+mod cap;
+mod decide;
+mod plan;
+mod policy;
+
+pub use cap::{CapFull, FallbackCap};
+pub use decide::{Shadow, decide, met, shadow, valid_for};
+pub use plan::{Guarantee, Plan, Reason, Step};
+pub use policy::{AboveCap, Level, Policy};

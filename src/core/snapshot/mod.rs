@@ -1,1 +1,145 @@
-//! (being written)
+//! `Snapshot`: what a request may read of one partition. Immutable; published by `partition`.
+//!
+//! It answers whether a node may serve, where it stands and what it covers. It chooses nothing.
+
+mod eligibility;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use eligibility::WhyNot;
+pub use settings::{NodeSettings, Settings};
+
+use crate::instant::Instant;
+use crate::leader::{Contender, Facts, Leadership};
+use crate::lineage::History;
+use crate::token::ComponentKey;
+use crate::trail::{Floor, LeaderTrail, Line, Sample};
+use crate::views::{Coverage, NodeId, NodeView, Place, ViewRole};
+
+/// What was last known of one partition.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The component that sessions hold of it.
+    pub key: ComponentKey,
+    /// Limits, nodes and rules.
+    pub settings: Arc<Settings>,
+    /// The last view of each node, by [`NodeId`].
+    pub views: Vec<Option<Arc<NodeView>>>,
+    /// Nodes an operator took out, by [`NodeId`].
+    pub drained: Vec<bool>,
+    /// Who leads.
+    pub leadership: Leadership,
+    /// Which epochs followed which.
+    pub history: Arc<History>,
+    /// What the leader had, and when.
+    pub trail: Arc<LeaderTrail>,
+    /// What polls have shown of each epoch.
+    pub facts: Arc<Facts>,
+    /// The row of the leader's epoch could not be written.
+    pub row_unwritable: bool,
+}
+
+/// How far a node is behind what the leader was seen to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lag {
+    /// Bytes of log.
+    pub bytes: u64,
+    /// The age of the newest leader sample it covers: an upper bound of its staleness.
+    pub time: Duration,
+}
+
+impl Snapshot {
+    /// The snapshot before anything was seen.
+    pub fn unseen(key: ComponentKey, settings: Arc<Settings>) -> Self {
+        let nodes = settings.nodes.len();
+        Self {
+            key,
+            settings,
+            views: vec![None; nodes],
+            drained: vec![false; nodes],
+            leadership: Leadership::Nobody,
+            history: Arc::new(History::new()),
+            trail: Arc::new(LeaderTrail::new()),
+            facts: Arc::new(Facts::new()),
+            row_unwritable: false,
+        }
+    }
+
+    /// Every configured node.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.settings.nodes.len())
+            .filter_map(|index| u16::try_from(index).ok())
+            .map(NodeId::new)
+    }
+
+    /// The last view of a node.
+    pub fn view(&self, node: NodeId) -> Option<&NodeView> {
+        self.views.get(node.index()).and_then(Option::as_deref)
+    }
+
+    /// The line marks are judged against at `now`.
+    pub fn line(&self, now: Instant) -> Line<'_> {
+        Line {
+            leadership: &self.leadership,
+            history: &self.history,
+            trail: &self.trail,
+            stray_seen: self.nodes().any(|node| self.is_stray(node, now)),
+            guards: &self.settings.guards,
+        }
+    }
+
+    /// The leader, if it was seen lately enough to be named.
+    pub fn named_leader(&self, now: Instant) -> Option<Contender> {
+        let leader = self.leadership.leader()?;
+        let view = self.view(leader.node)?;
+        let fit = view.role == ViewRole::Writable(leader.epoch)
+            && view.quarantine.is_none()
+            && now.since(view.sent_at) <= self.settings.view_max_age;
+        fit.then_some(leader)
+    }
+
+    /// Says whether `place` covers all of a floor; else the first thing it lacks.
+    pub fn coverage(&self, place: &Place, floor: &Floor) -> Coverage {
+        for demand in floor.demands() {
+            let flush_seen = self.facts.flush_seen(demand.epoch);
+            let guards = &self.settings.guards;
+            let (epoch, position) = (demand.epoch, demand.position);
+            match place.covers(&self.history, epoch, position, flush_seen, guards) {
+                Coverage::Covered => {}
+                lacking @ (Coverage::Applied(_)
+                | Coverage::Flushed(_)
+                | Coverage::NoRow
+                | Coverage::Uncounted) => return lacking,
+            }
+        }
+        Coverage::Covered
+    }
+
+    /// Says whether a node may serve a session's read now, and has all of `floor`.
+    pub fn satisfies(&self, node: NodeId, floor: &Floor, now: Instant) -> bool {
+        self.eligible(node, now)
+            .is_ok_and(|place| self.coverage(&place, floor) == Coverage::Covered)
+    }
+
+    /// The newest leader sample that `node` surely has, of its line today.
+    pub fn newest_covered(&self, node: NodeId, now: Instant) -> Option<Sample> {
+        let place = self.eligible(node, now).ok()?;
+        let has = |sample: &Sample| {
+            let mut floor = Floor::none();
+            floor.demand(sample.epoch, sample.position);
+            self.coverage(&place, &floor) == Coverage::Covered
+        };
+        self.trail.newest_first().find(has)
+    }
+
+    /// How far `node` is behind the leader; `None` if that cannot be shown.
+    pub fn lag(&self, node: NodeId, now: Instant) -> Option<Lag> {
+        let applied = self.view(node)?.applied?;
+        let newest = self.trail.last()?;
+        let covered = self.newest_covered(node, now)?;
+        let bytes = if covered == newest { 0 } else { applied.bytes_behind(newest.position) };
+        Some(Lag { bytes, time: now.since(covered.sent_at) })
+    }
+}

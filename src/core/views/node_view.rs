@@ -194,13 +194,9 @@ impl NodeView {
     /// A standby's position counts while its receiver names the timeline of its last row.
     fn prove(&mut self, position: Position, guards: &Guards) {
         let Some(row) = self.row else { return };
-        let counts = match self.role {
-            ViewRole::Writable(_) => true,
-            ViewRole::Standby => {
-                self.received_timeline == Some(row.timeline) || !guards.place_counts()
-            }
-        };
-        if counts {
+        let follows = self.role == ViewRole::Standby
+            && (self.received_timeline == Some(row.timeline) || !guards.place_counts());
+        if follows {
             let known = self.proven.entry(row).or_insert(position);
             *known = known.join(position);
         }

@@ -1,0 +1,194 @@
+//! `decide`: the flow chart of one read, on one screen.
+
+use std::time::Duration;
+
+use super::{AboveCap, Guarantee, Level, Plan, Policy, Reason, Step};
+use crate::instant::Instant;
+use crate::snapshot::{Lag, Snapshot, WhyNot};
+use crate::trail::{Ready, Unprovable};
+use crate::views::NodeId;
+
+/// Plans one read. `pick` is a random number: it spreads reads over equally good replicas.
+pub fn decide(
+    ready: &Ready,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    previous: Option<NodeId>,
+    now: Instant,
+    pick: u64,
+) -> Plan {
+    let fresh = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
+    let leader = snapshot.named_leader(now);
+    match policy.level {
+        Level::Eventual => {
+            let readable = snapshot.nodes().filter(|node| snapshot.readable(*node, now));
+            let replica = choose(readable.collect(), snapshot, policy, previous, pick);
+            let step = replica.map(|node| Step::Serve { node });
+            let step =
+                step.or_else(|| leader.map(|leader| Step::Leader { leader, fallback: false }));
+            return Plan { steps: vec![step.unwrap_or(Step::Refuse { reason: Reason::NoNode })] };
+        }
+        Level::Leader => {
+            let reason =
+                if snapshot.leadership.is_split() { Reason::Split } else { Reason::NoLeader };
+            let step = leader.map(|leader| Step::Leader { leader, fallback: false });
+            return Plan { steps: vec![step.unwrap_or(Step::Refuse { reason })] };
+        }
+        Level::Session | Level::Bounded | Level::Global => {}
+    }
+    if ready.unprovable.is_none()
+        && let Some(node) = {
+            let covering: Vec<NodeId> = snapshot.nodes().filter(fresh).collect();
+            choose(covering, snapshot, policy, previous, pick)
+        }
+    {
+        return Plan { steps: vec![Step::Serve { node }] };
+    }
+    let hopeful: Vec<NodeId> =
+        snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).collect();
+    let can_wait = ready.unprovable.is_none() && !hopeful.is_empty();
+    let mut steps = Vec::new();
+    if can_wait && !policy.wait_budget.is_zero() {
+        steps.push(Step::Park { nodes: hopeful.clone(), budget: policy.wait_budget });
+    }
+    if policy.may_fall_back
+        && ready.unprovable.is_none()
+        && let Some(leader) = leader
+    {
+        steps.push(Step::Leader { leader, fallback: true });
+    }
+    for step in &policy.above_cap {
+        match step {
+            AboveCap::Wait(budget) if can_wait => {
+                steps.push(Step::Park { nodes: hopeful.clone(), budget: *budget });
+            }
+            AboveCap::Wait(_) => {}
+            AboveCap::Stale => {
+                if let Some(node) = least_stale(snapshot, now) {
+                    steps.push(Step::Stale { node, lag: snapshot.lag(node, now) });
+                }
+            }
+            AboveCap::Refuse => break,
+        }
+    }
+    steps.push(Step::Refuse { reason: refusal(ready, snapshot, now) });
+    Plan { steps }
+}
+
+/// Among equally good replicas: the caller's zone, the one it read before, else an even spread.
+fn choose(
+    mut nodes: Vec<NodeId>,
+    snapshot: &Snapshot,
+    policy: &Policy,
+    previous: Option<NodeId>,
+    pick: u64,
+) -> Option<NodeId> {
+    if policy.zone.is_some() {
+        let near = |node: &NodeId| {
+            snapshot.settings.nodes.get(node.index()).is_some_and(|n| n.zone == policy.zone)
+        };
+        if nodes.iter().any(near) {
+            nodes.retain(near);
+        }
+    }
+    let count = u64::try_from(nodes.len()).ok().filter(|count| *count > 0)?;
+    let index = usize::try_from(pick % count).unwrap_or(0);
+    previous.filter(|node| nodes.contains(node)).or_else(|| nodes.get(index).copied())
+}
+
+/// Says whether waiting for a replica can be of use.
+fn may_come(snapshot: &Snapshot, node: NodeId, now: Instant) -> bool {
+    match snapshot.eligible(node, now) {
+        Ok(_) | Err(WhyNot::NoRow | WhyNot::Uncounted) => true,
+        Err(
+            WhyNot::Unseen
+            | WhyNot::ViewTooOld
+            | WhyNot::Quarantined(_)
+            | WhyNot::Drained
+            | WhyNot::Writable
+            | WhyNot::Diverged
+            | WhyNot::UntestedMajor,
+        ) => false,
+    }
+}
+
+/// The readable replica that is least behind.
+fn least_stale(snapshot: &Snapshot, now: Instant) -> Option<NodeId> {
+    let readable = snapshot.nodes().filter(|node| snapshot.readable(*node, now));
+    readable.min_by_key(|node| {
+        let lag = snapshot.lag(*node, now);
+        lag.map_or((Duration::MAX, u64::MAX), |lag| (lag.time, lag.bytes))
+    })
+}
+
+fn refusal(ready: &Ready, snapshot: &Snapshot, now: Instant) -> Reason {
+    match ready.unprovable {
+        Some(Unprovable::NoLeader) => Reason::NoLeader,
+        Some(Unprovable::Split) => Reason::Split,
+        Some(Unprovable::NoSample) => Reason::NotProvable,
+        Some(Unprovable::UnknownEpoch { .. }) => Reason::UnknownEpoch,
+        None => {
+            let why = |node| snapshot.eligible(node, now).err();
+            let seen = snapshot.nodes().any(|node| snapshot.view(node).is_some());
+            let no_row = snapshot.nodes().any(|node| why(node) == Some(WhyNot::NoRow));
+            if !seen {
+                Reason::NoNode
+            } else if no_row && snapshot.row_unwritable {
+                Reason::LineageUnwritable
+            } else if no_row
+                && snapshot.history.rows().all(|row| !snapshot.history.has_row(row.epoch))
+            {
+                Reason::LineageMissing
+            } else {
+                Reason::NotCovered
+            }
+        }
+    }
+}
+
+/// What an answer meets that names a node satisfying the floor; `leader`: a verified leader.
+pub fn met(ready: &Ready, policy: &Policy, leader: bool) -> Vec<Guarantee> {
+    let mut met = Vec::new();
+    if policy.asks_session() && (!ready.ungated || leader) {
+        met.extend([Guarantee::ReadYourWrites, Guarantee::MonotonicReads]);
+    }
+    if policy.bound.is_some() {
+        met.push(Guarantee::Bounded);
+    }
+    if policy.level == Level::Global {
+        met.push(Guarantee::Global);
+    }
+    if leader {
+        met.push(Guarantee::Leader);
+    }
+    met
+}
+
+/// How long, from the caller's own send, an answer with a bound may be used; `None` without one.
+pub fn valid_for(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    node: NodeId,
+    now: Instant,
+) -> Option<Duration> {
+    let bound = policy.bound?;
+    let newest = snapshot.newest_covered(node, now)?;
+    Some(bound.saturating_sub(now.since(newest.sent_at)))
+}
+
+/// What a node that was not asked for would have answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shadow {
+    /// It had everything demanded.
+    pub fresh: bool,
+    /// How far behind it is; `None` if that cannot be shown.
+    pub behind: Option<Lag>,
+}
+
+/// Judges the node the application would have read by itself.
+pub fn shadow(ready: &Ready, snapshot: &Snapshot, node: NodeId, now: Instant) -> Shadow {
+    let leads = snapshot.named_leader(now).is_some_and(|leader| leader.node == node);
+    let fresh =
+        ready.unprovable.is_none() && (leads || snapshot.satisfies(node, &ready.floor, now));
+    Shadow { fresh, behind: snapshot.lag(node, now) }
+}

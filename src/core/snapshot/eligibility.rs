@@ -1,0 +1,122 @@
+//! Which nodes may serve, and why another may not.
+
+use super::Snapshot;
+use crate::instant::Instant;
+use crate::lineage::Epoch;
+use crate::views::{NodeId, NodeView, Place, Quarantine, ViewRole};
+
+/// Why a node may not serve a session's read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhyNot {
+    /// It was never seen, or is not configured.
+    Unseen,
+    /// It was not seen for longer than a view may be old.
+    ViewTooOld,
+    /// It contradicted itself; it stays out until its incarnation changes or it is resumed.
+    Quarantined(Quarantine),
+    /// An operator took it out.
+    Drained,
+    /// It is writable, but does not lead; or it leads, and only a leader read may name it.
+    Writable,
+    /// Its last row is off the leader's chain, or ended below its position.
+    Diverged,
+    /// It shows no lineage row: there is no second way to tell its line.
+    NoRow,
+    /// Its latest position does not count: its receiver does not name the timeline of its last row.
+    Uncounted,
+    /// No test ran on servers of its major version.
+    UntestedMajor,
+}
+
+impl WhyNot {
+    /// Says whether the reason still lets it answer reads that demand nothing.
+    pub const fn allows_eventual(self) -> bool {
+        match self {
+            Self::NoRow | Self::Uncounted | Self::UntestedMajor => true,
+            Self::Unseen
+            | Self::ViewTooOld
+            | Self::Quarantined(_)
+            | Self::Drained
+            | Self::Writable
+            | Self::Diverged => false,
+        }
+    }
+}
+
+impl Snapshot {
+    /// Where a replica stands, if it may serve a session's read.
+    ///
+    /// # Errors
+    /// [`WhyNot`] names the first reason against it.
+    pub fn eligible(&self, node: NodeId, now: Instant) -> Result<Place, WhyNot> {
+        let view = self.view(node).ok_or(WhyNot::Unseen)?;
+        if self.drained.get(node.index()).is_none_or(|drained| *drained) {
+            return Err(WhyNot::Drained);
+        }
+        if now.since(view.sent_at) > self.settings.view_max_age {
+            return Err(WhyNot::ViewTooOld);
+        }
+        if let Some(why) = view.quarantine {
+            return Err(WhyNot::Quarantined(why));
+        }
+        if matches!(view.role, ViewRole::Writable(_)) {
+            return Err(WhyNot::Writable);
+        }
+        if self.is_diverged(view) {
+            return Err(WhyNot::Diverged);
+        }
+        if !self.settings.accepted_majors.contains(&view.server_major) {
+            return Err(WhyNot::UntestedMajor);
+        }
+        let place = view.place();
+        match (place.last, place.counted) {
+            (None, _) => Err(WhyNot::NoRow),
+            (Some(_), None) => Err(WhyNot::Uncounted),
+            (Some(_), Some(_)) => Ok(place),
+        }
+    }
+
+    /// Says whether a replica may answer a read that demands nothing.
+    pub fn readable(&self, node: NodeId, now: Instant) -> bool {
+        match self.eligible(node, now) {
+            Ok(_) => true,
+            Err(why) => why.allows_eventual(),
+        }
+    }
+
+    /// Off the line of every head: its last row is not on the chain, or ended below its position.
+    fn is_diverged(&self, view: &NodeView) -> bool {
+        let heads = self.leadership.heads();
+        if heads.is_empty() || !self.settings.guards.diverged() {
+            return false;
+        }
+        let Some(row) = view.row else { return false };
+        heads.iter().all(|head| self.is_off(view, row, *head))
+    }
+
+    fn is_off(&self, view: &NodeView, row: Epoch, head: Epoch) -> bool {
+        if row == head {
+            return false;
+        }
+        let Some(next) = self.history.next_towards(head, row) else { return true };
+        let end = self.history.origin(next).and_then(|(_, fork)| fork.at_most());
+        match (end, view.applied) {
+            (Some(end), Some(applied)) => !end.covers(applied),
+            (None, _) | (_, None) => false,
+        }
+    }
+
+    /// Says whether a node off the leader's line was seen lately.
+    pub(super) fn is_stray(&self, node: NodeId, now: Instant) -> bool {
+        let Some(view) = self.view(node) else { return false };
+        if now.since(view.sent_at) > self.settings.view_max_age {
+            return false;
+        }
+        match view.role {
+            ViewRole::Writable(epoch) => {
+                self.leadership.leader().is_some_and(|leader| leader.epoch != epoch)
+            }
+            ViewRole::Standby => self.is_diverged(view),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! `Settings`: the limits and rules a partition runs under, as the config gives them. No defaults:
+//! those stand in the shell's config, each with its reason.
+
+use std::time::Duration;
+
+use crate::guards::Guards;
+
+/// The limits and rules one partition runs under.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Its nodes, by [`crate::views::NodeId`].
+    pub nodes: Vec<NodeSettings>,
+    /// A view older than this makes its node ineligible.
+    pub view_max_age: Duration,
+    /// `D_max`: the largest proven staleness a session without a component is served at.
+    pub gate: Duration,
+    /// How often a node is polled while nobody waits.
+    pub idle_interval: Duration,
+    /// How often a node is polled while somebody waits.
+    pub busy_interval: Duration,
+    /// Facts are stored at most this often.
+    pub store_interval: Duration,
+    /// Waits parked at most.
+    pub waits_max: usize,
+    /// Server majors a session may be served from.
+    pub accepted_majors: Vec<u32>,
+    /// The tag of the system id this partition was upgraded from.
+    pub upgraded_from: Option<u32>,
+    /// The rules in force.
+    pub guards: Guards,
+}
+
+/// What the core needs to know of one node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeSettings {
+    /// Its zone; reads prefer nodes of their own.
+    pub zone: Option<String>,
+}

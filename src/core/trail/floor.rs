@@ -1,0 +1,44 @@
+//! `Floor`: what one read demands. Not a position, and not a token.
+
+use crate::lineage::Epoch;
+use crate::position::Position;
+
+/// One demand of a floor: a position in an epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// What a node must have applied of it.
+    pub position: Position,
+}
+
+/// What one read demands: all of its demands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Floor {
+    demands: Vec<Demand>,
+}
+
+impl Floor {
+    /// A floor that every node satisfies.
+    pub const fn none() -> Self {
+        Self { demands: Vec::new() }
+    }
+
+    /// Adds a demand; the higher one of an epoch stands.
+    pub fn demand(&mut self, epoch: Epoch, position: Position) {
+        match self.demands.iter_mut().find(|demand| demand.epoch == epoch) {
+            Some(demand) => demand.position = demand.position.join(position),
+            None => self.demands.push(Demand { epoch, position }),
+        }
+    }
+
+    /// Its demands, at most one per epoch.
+    pub fn demands(&self) -> &[Demand] {
+        &self.demands
+    }
+
+    /// Says whether it demands nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.demands.is_empty()
+    }
+}

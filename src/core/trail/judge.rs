@@ -1,0 +1,179 @@
+//! `Line`: the line of the current leader, and what it makes of one mark.
+//!
+//! Judges and words losses. It changes nothing and asks no node.
+
+use super::{LeaderTrail, Sample, Unprovable};
+use crate::guards::Guards;
+use crate::instant::Instant;
+use crate::leader::Leadership;
+use crate::lineage::{Epoch, Fork, History, Relation};
+use crate::position::Position;
+use crate::token::{Mark, NoticeKind};
+
+/// The line of the current leader, as one snapshot knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Who leads.
+    pub leadership: &'a Leadership,
+    /// Which epochs followed which.
+    pub history: &'a History,
+    /// What the leader had, and when.
+    pub trail: &'a LeaderTrail,
+    /// A node off the leader's line was seen lately: what seems lost may still come back.
+    pub stray_seen: bool,
+    /// The rules in force.
+    pub guards: &'a Guards,
+}
+
+/// What the current leadership makes of a mark.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Judged {
+    Alive,
+    Lost { at_least: Position, at_most: Position },
+    Unknown { at_least: Position },
+    NoLeader,
+    Split,
+}
+
+impl Line<'_> {
+    /// Judges one mark.
+    pub(super) fn judge(&self, epoch: Epoch, mark: &Mark) -> Judged {
+        match self.leadership {
+            Leadership::Leader(leader) => self.relation(leader.epoch, epoch, mark),
+            Leadership::Last(head) => match self.relation(*head, epoch, mark) {
+                Judged::Alive => Judged::Alive,
+                Judged::Lost { .. } | Judged::Unknown { .. } | Judged::NoLeader | Judged::Split => {
+                    Judged::NoLeader
+                }
+            },
+            Leadership::Nobody => Judged::NoLeader,
+            Leadership::Split(heads) => {
+                let alive =
+                    |epoch_of_head| self.relation(epoch_of_head, epoch, mark) == Judged::Alive;
+                let fine = if self.guards.split() {
+                    heads.iter().all(|head| alive(head.epoch))
+                } else {
+                    heads.iter().any(|head| alive(head.epoch))
+                };
+                if fine { Judged::Alive } else { Judged::Split }
+            }
+        }
+    }
+
+    fn relation(&self, head: Epoch, epoch: Epoch, mark: &Mark) -> Judged {
+        match self.history.relation(head, epoch, mark.floor, self.guards) {
+            // A write with an unknown end counts as past any end of its epoch.
+            Relation::Alive if mark.write_end_is_unknown() && head != epoch => {
+                let next = self.history.next_towards(head, epoch);
+                match next.and_then(|next| self.history.origin(next)) {
+                    Some((_, Fork::Unbounded)) => Judged::Alive,
+                    Some((_, Fork::Between { at_least, at_most })) => {
+                        Judged::Lost { at_least, at_most }
+                    }
+                    Some((_, Fork::Unknown)) | None => {
+                        Judged::Unknown { at_least: Position::START }
+                    }
+                }
+            }
+            Relation::Alive => Judged::Alive,
+            Relation::Lost { at_least, at_most } => Judged::Lost { at_least, at_most },
+            Relation::Unknown { at_least } => Judged::Unknown { at_least },
+        }
+    }
+
+    /// The leader's samples sent at or after `since` whose content is in its line today.
+    pub(super) fn alive_since(&self, since: Instant) -> impl Iterator<Item = Sample> + '_ {
+        let head = match self.leadership {
+            Leadership::Leader(leader) => Some(leader.epoch),
+            Leadership::Last(head) => Some(*head),
+            Leadership::Nobody | Leadership::Split(_) => None,
+        };
+        let alive = move |sample: &Sample| {
+            head.is_some_and(|head| {
+                let relation =
+                    self.history.relation(head, sample.epoch, sample.position, self.guards);
+                relation == Relation::Alive
+            })
+        };
+        self.trail.since(since).filter(alive)
+    }
+
+    pub(super) const fn why_no_sample(&self) -> Unprovable {
+        match self.leadership {
+            Leadership::Leader(_) => Unprovable::NoSample,
+            Leadership::Nobody | Leadership::Last(_) => Unprovable::NoLeader,
+            Leadership::Split(_) => Unprovable::Split,
+        }
+    }
+
+    /// Says whether `floor` lies past everything the leader of `epoch` was seen to have.
+    pub(super) fn is_beyond_leader(&self, epoch: Epoch, floor: Position) -> bool {
+        let leads = self.leadership.leader().is_some_and(|leader| leader.epoch == epoch);
+        let seen = self.trail.last().filter(|sample| sample.epoch == epoch);
+        leads && !seen.is_some_and(|sample| sample.position.covers(floor))
+    }
+
+    /// Says whether the leader is on a lower timeline than the mark: somebody may be ahead of us.
+    pub(super) fn timeline_is_below(&self, epoch: Epoch) -> bool {
+        self.leadership.leader().is_none_or(|leader| leader.epoch.timeline < epoch.timeline)
+    }
+
+    pub(super) fn knows_alive(&self, epoch: Epoch) -> bool {
+        self.leadership.leader().is_some_and(|leader| self.history.descends(leader.epoch, epoch))
+    }
+
+    /// Says whether the mark of `epoch` is alive in the line of `later`.
+    pub(super) fn is_alive_in(&self, later: Epoch, epoch: Epoch, mark: &Mark) -> bool {
+        self.history.descends(later, epoch) && self.relation(later, epoch, mark) == Judged::Alive
+    }
+
+    /// The epoch that goes on without the end of `lost`.
+    pub(super) fn child_of(&self, lost: Epoch, leader: Epoch) -> Epoch {
+        let common = self.history.last_common(lost, leader);
+        common.and_then(|common| self.history.next_towards(leader, common)).unwrap_or(leader)
+    }
+
+    /// What a session is told of a mark past a fork; `None`: nothing of it was harmed.
+    pub(super) fn loss_kind(
+        &self,
+        mark: &Mark,
+        at_least: Position,
+        at_most: Option<Position>,
+    ) -> Option<NoticeKind> {
+        let within = |position: Option<Position>| position.is_none_or(|p| at_least.covers(p));
+        let write_kept = !mark.write_end_is_unknown() && within(mark.upto);
+        if write_kept && within(mark.saw) {
+            return None;
+        }
+        let Some(at_most) = at_most.filter(|_| !self.stray_seen) else {
+            return Some(NoticeKind::PossiblyLost);
+        };
+        let began_past = mark.has_write() && mark.after.is_some_and(|after| after.covers(at_most));
+        Some(match (began_past, write_kept) {
+            (true, _) => NoticeKind::WriteLost,
+            (false, true) => NoticeKind::ObservedStateLost,
+            (false, false) => NoticeKind::PossiblyLost,
+        })
+    }
+}
+
+/// What replaces a lost or unknown mark: a leader sample that keeps what surely survived.
+pub(super) fn replacement(
+    mark: &Mark,
+    sample: Sample,
+    at_least: Position,
+    at_most: Option<Position>,
+) -> Mark {
+    let keeps_write = mark.has_write()
+        && at_least != Position::START
+        && mark.after.is_none_or(|after| !after.covers(at_least));
+    let end = at_most.map_or(sample.position, |end| end.meet(sample.position));
+    let clip = |position: Position| position.meet(end);
+    let saw = mark.saw.filter(|_| at_least != Position::START);
+    Mark {
+        floor: sample.position,
+        after: mark.after.filter(|_| keeps_write).map(clip),
+        upto: if keeps_write { Some(mark.upto.map_or(end, clip)) } else { None },
+        saw: saw.map(|saw| saw.meet(at_least).meet(sample.position)),
+    }
+}
