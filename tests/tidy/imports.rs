@@ -169,7 +169,12 @@ fn test_files(file: &Source) -> Vec<String> {
     modules.iter().map(|module| format!("{below}/{module}")).collect()
 }
 
+/// Whether only tests compile a file: a declared test module, or a crate's folder `tests`.
 fn is_test(path: &str, tests: &BTreeSet<String>) -> bool {
+    let integration = ["src/core/tests/", "clients/rust/tests/"];
+    if integration.iter().any(|folder| path.starts_with(folder)) {
+        return true;
+    }
     tests.iter().any(|test| {
         path.strip_prefix(test.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
     })
@@ -351,6 +356,7 @@ mod bites {
         bites("src/core/attic/mod.rs", "use crate::guards::Guards;");
         passes("src/core/views/mod.rs", "use std::time::Duration; use thiserror::Error;");
         passes("src/core/wait/queue.rs", "use crate::token::Mark; use super::Slot;");
+        passes("src/core/tests/laws.rs", "use tokio::sync::Mutex;");
         passes("src/core/partition.rs", "use crate::routing::Plan; use std::collections::*;");
     }
 
