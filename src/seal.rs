@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use constant_time_eq::constant_time_eq;
+use crate::ports::SubjectKey;
 use thiserror::Error;
 
 pub use key::{Key, KeyError};
@@ -172,23 +173,6 @@ impl Keyring {
     }
 }
 
-/// The key of one subject's record. Tells nothing about the subject; never printed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SubjectKey([u8; 16]);
-
-impl SubjectKey {
-    /// Its bytes, for the store.
-    pub const fn as_bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SubjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SubjectKey(..)")
-    }
-}
-
 /// Turns subjects into the keys of their records, under the store's own secret.
 #[derive(Clone)]
 pub struct SubjectHash([u8; 32]);
@@ -204,7 +188,7 @@ impl SubjectHash {
         // A tenant has no NUL, so no two pairs give the same bytes.
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(tenant.as_bytes()).update(&[0]).update(subject.as_bytes());
-        SubjectKey(first(hasher.finalize().as_bytes()))
+        SubjectKey::new(first(hasher.finalize().as_bytes()))
     }
 }
 

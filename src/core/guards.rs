@@ -105,6 +105,8 @@ guards! {
     barrier => "6.4",
     /// A token that had to drop components is unknown for the partitions it does not name.
     overflow => "7",
+    /// What was read is sampled after the read's snapshot, never before it.
+    snapshot_order => "9.1",
     /// Freshness fallbacks to the leader are limited.
     cap => "4.4",
 }

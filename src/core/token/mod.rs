@@ -6,11 +6,13 @@
 mod body;
 mod body_bytes;
 mod body_read;
+mod change;
 mod mark;
 mod notice;
 mod session_token;
 
 pub use body::{BodyError, BodyLimits};
+pub use change::Change;
 pub use mark::Mark;
 pub use notice::{Notice, NoticeId, NoticeKind};
 pub use session_token::{Component, ComponentKey, PartitionId, SessionToken};

@@ -1,0 +1,259 @@
+//! What the shell asks of the outside, as traits: positions of a node, tokens of a subject, facts.
+//!
+//! Types of drivers and of the wire stay behind them. The channels of a source are tokio's; nothing
+//! else of the runtime is named here.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_core::instant::Instant;
+use tidegate_core::leader::Facts;
+use tidegate_core::lineage::{Epoch, Incarnation, LineageRow};
+use tidegate_core::token::{Change, PartitionId, SessionToken};
+use tidegate_core::views::{NodeId, Observation};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How often a node is to be asked; the newest value counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// The time between two polls, counted from when they were sent.
+    pub interval: Duration,
+    /// Ask at once, unless a poll was sent at or after this.
+    pub sample_after: Option<Instant>,
+}
+
+/// What a source is to do once, besides polling.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    /// Insert one lineage row.
+    WriteRow {
+        /// The incarnation that was polled writable: no other may get the row.
+        incarnation: Incarnation,
+        /// The row.
+        row: LineageRow,
+    },
+}
+
+/// What a source has to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reading {
+    /// The node answered.
+    Observed {
+        /// What it said.
+        observation: Observation,
+        /// What keeps it from saying more.
+        faults: Vec<Fault>,
+    },
+    /// The node did not answer, or not as a node of this partition should.
+    Unreachable {
+        /// Why.
+        error: SourceError,
+        /// When it was asked.
+        sent_at: Instant,
+        /// When that had failed.
+        received_at: Instant,
+    },
+    /// A [`Command::WriteRow`] was carried out or not.
+    RowWritten {
+        /// Of the row.
+        epoch: Epoch,
+        /// What became of it.
+        result: Result<RowOutcome, SourceError>,
+    },
+}
+
+/// What became of a row that was to be inserted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RowOutcome {
+    /// The row stands there, as given or as another instance wrote it before.
+    Stands(LineageRow),
+    /// The server is in recovery or of another incarnation than polled: nothing was written.
+    Refused,
+}
+
+/// What an observed node lacks; each says what to do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Error)]
+pub enum Fault {
+    /// The table or its schema does not exist in the database.
+    #[error("the schema `tidegate` is missing in this database: run `tidegate init`")]
+    SchemaMissing,
+    /// The table exists, but the role may not read it.
+    #[error("the role may not read `tidegate.lineage`: run `tidegate init`")]
+    SchemaUnreadable,
+    /// The objects are older than this program.
+    #[error(
+        "the objects of schema `tidegate` have version {found}, this program needs {needed}: \
+         run `tidegate init` again"
+    )]
+    SchemaBehind {
+        /// Their version; 0 if they do not tell.
+        found: u32,
+        /// What this program needs.
+        needed: u32,
+    },
+    /// The timeline a standby follows is hidden from the role.
+    #[error("the role may not see WAL receivers: run `GRANT pg_read_all_stats TO` this role")]
+    GrantMissing,
+}
+
+/// Why a source has no reading.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{address}: {text}")]
+pub struct SourceError {
+    /// What kind of failure it is.
+    pub class: SourceErrorClass,
+    /// Whom it was asked of.
+    pub address: String,
+    /// What happened and what to do, for people.
+    pub text: String,
+}
+
+/// Kinds of failure of a source.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SourceErrorClass {
+    /// No connection, or it broke.
+    Unreachable,
+    /// No answer in time.
+    TimedOut,
+    /// It starts, stops, or does not accept connections yet; expected around restarts.
+    NotReady,
+    /// Wrong password, no such role or database, or no entry in `pg_hba.conf`.
+    Denied,
+    /// TLS could not be agreed on.
+    Tls,
+    /// A major version Tidegate does not work with.
+    ServerTooOld,
+    /// Another database cluster than the partition's.
+    ForeignSystem,
+    /// The statement failed, or its answer has not the form it should have.
+    Rejected,
+}
+
+/// Asks one node, on its own connection, until told to stop.
+pub trait PositionSource: Send + 'static {
+    /// Polls as `demand` says and does what `commands` ask; ends when `stop` is cancelled or nobody
+    /// takes the readings any more.
+    fn run(
+        self,
+        demand: watch::Receiver<Demand>,
+        commands: mpsc::Receiver<Command>,
+        readings: mpsc::Sender<(NodeId, Reading)>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// The keyed hash a subject is stored under. The raw subject never leaves the request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SubjectKey([u8; 16]);
+
+impl SubjectKey {
+    /// Wraps a keyed hash.
+    pub const fn new(hash: [u8; 16]) -> Self {
+        Self(hash)
+    }
+
+    /// The bytes of the hash.
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SubjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SubjectKey(..)")
+    }
+}
+
+/// Where a change was kept when the store answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// In the memory of this instance.
+    Memory,
+    /// On the primary of the store.
+    PrimaryOnly,
+    /// On a replica of the store too.
+    Replicated,
+}
+
+/// A record after a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// What the record holds now.
+    pub record: SessionToken,
+    /// Where it was kept.
+    pub stored: Stored,
+}
+
+/// Why a store did not answer.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StoreError {
+    /// It holds as many subjects as it may, and none of them can be forgotten safely.
+    #[error("the token store is full ({limit} subjects): raise `limits.subjects`")]
+    Full {
+        /// Subjects it may hold.
+        limit: usize,
+    },
+    /// It could not be reached in time.
+    #[error("the token store cannot be reached: {0}")]
+    Unreachable(String),
+}
+
+/// Keeps, per subject, what its sessions depend on. One conformance suite holds for all kinds.
+pub trait TokenStore: Send + Sync + 'static {
+    /// What is kept for a subject; `None` if nothing is.
+    ///
+    /// # Errors
+    /// [`StoreError`]: then nothing may be concluded, least of all "none".
+    fn lookup(
+        &self,
+        key: SubjectKey,
+    ) -> impl Future<Output = Result<Option<SessionToken>, StoreError>> + Send;
+
+    /// Applies one change atomically; idempotent.
+    ///
+    /// # Errors
+    /// [`StoreError`]: then the change may have been applied or not.
+    fn update(
+        &self,
+        key: SubjectKey,
+        change: &Change,
+    ) -> impl Future<Output = Result<Kept, StoreError>> + Send;
+}
+
+/// Facts could not be kept or read back.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{place}: {text}")]
+pub struct FactError {
+    /// The file, or whatever holds them.
+    pub place: String,
+    /// What happened and what to do.
+    pub text: String,
+}
+
+/// Keeps the facts of each partition across restarts.
+pub trait FactStore: Send + Sync + 'static {
+    /// The facts kept of a partition; none if none were. `nodes` are the configured names by
+    /// [`NodeId`]; facts of other nodes keep no node.
+    ///
+    /// # Errors
+    /// [`FactError`] if there are some and they cannot be read.
+    fn load(
+        &self,
+        partition: PartitionId,
+        nodes: &[String],
+    ) -> impl Future<Output = Result<Facts, FactError>> + Send;
+
+    /// Keeps facts instead of those kept before, durably and at once.
+    ///
+    /// # Errors
+    /// [`FactError`] if that failed; what was kept before is then still there.
+    fn save(
+        &self,
+        partition: PartitionId,
+        nodes: &[String],
+        facts: &Facts,
+    ) -> impl Future<Output = Result<(), FactError>> + Send;
+}
