@@ -1,0 +1,159 @@
+//! The configuration: a TOML file and the environment, checked as a whole before anything starts.
+//!
+//! - `document`: the text, overrides of the environment, and where each setting stands;
+//! - `sections`: what each section may hold;
+//! - `limits`: every bound, with its default and reason;
+//! - `values`: names, addresses, durations, sizes, secrets;
+//! - `check`: what settings demand of each other;
+//! - `error`: what is wrong, where, and what to do.
+//!
+//! It reads no other file, opens no connection and keeps nothing: key files are read by `seal`,
+//! password files by the source that needs them.
+
+mod check;
+mod document;
+mod error;
+mod limits;
+mod sections;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+use tidegate_core::lineage::SystemId;
+use tidegate_core::token::PartitionId;
+
+use document::Document;
+use sections::Sections;
+
+pub use error::{ConfigError, Place, Problem};
+pub use limits::{
+    ADVERTISED_PER_NODE, EVIDENCE_PER_REQUEST, Limits, SUBJECT_BYTES, TOKEN_CHARS,
+    TOKEN_CHARS_WRITTEN, TOKEN_KEYS, TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
+};
+pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Store, StoreKind, Token};
+pub use values::{HostPort, Name, Secret};
+
+/// The one tenant there is until identity is built.
+pub const TENANT: &str = "default";
+
+/// Bytes of a configuration file that are read: hundreds of partitions fit.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// A configuration that fits together.
+///
+/// Invariant: partitions have different ids and system ids, each has a node, and each limit is in
+/// its range.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this is.
+    pub cluster: Cluster,
+    /// Where it listens: on loopback only.
+    pub listen: Listen,
+    /// How tokens are sealed.
+    pub token: Token,
+    /// Where sessions and facts are remembered.
+    pub store: Store,
+    /// The replication logs, by name.
+    pub partitions: Vec<Partition>,
+    /// Every bound.
+    pub limits: Limits,
+}
+
+/// One replication log, its leader and replicas.
+#[derive(Clone, Debug)]
+pub struct Partition {
+    /// Its name for people and the API.
+    pub name: Name,
+    /// Its number inside tokens and the store, never 0.
+    pub id: PartitionId,
+    /// The system id its leader must have.
+    pub system_id: SystemId,
+    /// The system id before a planned upgrade in which nothing was lost.
+    pub upgraded_from: Option<SystemId>,
+    /// The home database: the one with the schema `tidegate`.
+    pub database: String,
+    /// The role that polls.
+    pub user: String,
+    /// Where that role's password is.
+    pub password: Password,
+    /// How connections to its servers are secured.
+    pub tls: Tls,
+    /// Whether commits may be acknowledged before their log is flushed.
+    pub async_commits: AsyncCommits,
+    /// Its servers, in the order of the file; at least one, of different names.
+    pub nodes: Vec<Node>,
+}
+
+/// Where a password is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Password {
+    /// The server asks for none.
+    None,
+    /// In a file, read at each connection, so that it can be changed; a line end after it is not
+    /// part of it.
+    File(PathBuf),
+    /// It came from the environment.
+    Text(Secret),
+}
+
+/// How connections to a database are secured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Tls {
+    /// Not at all.
+    Off,
+    /// Encrypted; certificate chain and host name are verified.
+    VerifyFull {
+        /// The certificates that sign the servers', in PEM.
+        ca_file: PathBuf,
+    },
+}
+
+impl Config {
+    /// Loads `file` and applies the overrides of `environment`, as [`std::env::vars`] gives it.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: each problem with line, setting and what to do.
+    pub fn load(
+        file: &Path,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let unreadable = |source| ConfigError::Unreadable { file: file.to_owned(), source };
+        if std::fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
+            let source = std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"));
+            return Err(unreadable(source));
+        }
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
+        Self::parse(&file.display().to_string(), &text, environment)
+    }
+
+    /// Reads `text`, which errors call `file`, and applies the overrides of `environment`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Wrong`].
+    pub fn parse(
+        file: &str,
+        text: &str,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let environment: Vec<_> = environment.into_iter().collect();
+        let read = Document::read::<Sections>(file, text, &environment);
+        let (document, sections) =
+            read.map_err(|problem| ConfigError::Wrong(vec![advised(problem)]))?;
+        check::check(&document, sections).map_err(ConfigError::Wrong)
+    }
+}
+
+/// Says of a missing setting where to find its value.
+fn advised(mut problem: Problem) -> Problem {
+    if problem.text == "missing field `system_id`" {
+        problem.text.push_str(
+            "; on the leader, `SELECT system_identifier FROM pg_control_system()` shows it",
+        );
+    } else if problem.text.starts_with("missing field") {
+        problem.text.push_str("; docs/tidegate.example.toml explains it");
+    }
+    problem
+}
+
+#[cfg(test)]
+mod example_tests;

@@ -1,0 +1,291 @@
+//! A configuration that cannot be used is refused by line, key and what to do; one that can is
+//! complete. Starts no service.
+#![expect(clippy::expect_used, reason = "a test that cannot go on must fail")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate::config::{AsyncCommits, Config, Limits, Password, Tls};
+
+const SMALLEST: &str = r#"
+[cluster]
+name = "c"
+[store]
+kind = "memory"
+state_dir = "/tmp/t"
+[partition.main]
+id = 1
+system_id = 7
+database = "d"
+[[partition.main.node]]
+name = "a"
+poll = "127.0.0.1:1"
+"#;
+
+fn parse(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    let environment = environment.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+    Config::parse("t.toml", text, environment).map_err(|error| error.to_string())
+}
+
+/// The smallest configuration with `line` put in after the line `after`.
+fn with(after: &str, line: &str) -> String {
+    let (before, rest) = SMALLEST.split_once(after).expect("a line of the configuration");
+    format!("{before}{after}\n{line}{rest}")
+}
+
+// Lines of the smallest configuration, after which the cases below put theirs.
+const CLUSTER: &str = "name = \"c\"";
+const STORE: &str = "state_dir = \"/tmp/t\"";
+const DATABASE: &str = "database = \"d\"";
+const POLL: &str = "poll = \"127.0.0.1:1\"";
+
+/// Expects each error to contain the text at its end.
+fn refused(cases: &[(&str, &str, &str)]) {
+    for (after, line, expected) in cases {
+        let error = parse(&with(after, line), &[]).expect_err(line);
+        assert!(error.contains(expected), "{line}\nexpected {expected}\nsaid     {error}");
+        assert!(!error.contains("hunter2"), "the error shows a password: {error}");
+    }
+}
+
+#[test]
+fn unknown_keys_and_values_of_the_wrong_kind_are_refused_by_line_key_and_what_to_do() {
+    refused(&[
+        ("", "[x", "t.toml:2: this is not TOML"),
+        (
+            CLUSTER,
+            "instanse = \"a\"",
+            "t.toml:4: `cluster.instanse`: unknown field `instanse`, expected",
+        ),
+        (STORE, "[cash]", "t.toml:7: `cash`: unknown field `cash`"),
+        (CLUSTER, "instance = \"A\"", "t.toml:4: `cluster.instance`: `A` is no name; use 1 to 32"),
+        (STORE, "[listen]\ndata = \"x\"", "t.toml:8: `listen.data`: "),
+        (STORE, "[limits]\nidle_poll = 250", "t.toml:8: `limits.idle_poll`: "),
+        (STORE, "[limits]\nidle_poll = \"250\"", "`limits.idle_poll`: `250` is no duration; write"),
+        (STORE, "[limits]\nmessage_bytes = \"64k\"", "`limits.message_bytes`: invalid value"),
+        (STORE, "[limits]\nparked_waits = -1", "`limits.parked_waits`: invalid value"),
+        (
+            POLL,
+            "reach = \"pooled\"",
+            "t.toml:14: `partition.main.node.a.reach`: `pooled` is not built",
+        ),
+        (POLL, "reach = \"x\"", "`x` is no reach; use `direct`"),
+        (POLL, "advertise = [\"h\"]", "`h` is no address; write `host:port`"),
+        (DATABASE, "async_commits = \"maybe\"", "expected `possible` or `never`"),
+        (DATABASE, "tls = \"on\"", "expected `off` or `verify-full`"),
+        (DATABASE, "upgraded_from = 0", "`partition.main.upgraded_from`: invalid value"),
+    ]);
+}
+
+#[test]
+fn open_listeners_and_limits_out_of_range_are_refused() {
+    refused(&[
+        (
+            STORE,
+            "[listen]\ndata = \"0.0.0.0:7400\"",
+            "t.toml:8: `listen.data`: 0.0.0.0:7400 is open to other machines, and neither TLS",
+        ),
+        (STORE, "[listen]\nadmin = \"[::]:1\"", "`listen.admin`: [::]:1 is open to other machines"),
+        (
+            STORE,
+            "[listen]\ntls = \"x\"",
+            "t.toml:8: `listen.tls`: TLS on listeners is not built yet",
+        ),
+        (STORE, "[listen]\ntls = { cert = \"x\" }", "`listen.tls`: TLS on listeners is not built"),
+        (STORE, "[listen]\nadmin = \"127.0.0.1:7400\"", "`listen.admin`: use another port"),
+        (STORE, "[limits]\nd_max = \"13h\"", "`limits.token_lifetime`: raise it to 1day 2h, twice"),
+        (STORE, "[limits]\nd_max = \"0s\"", "`limits.d_max`: set it to between 1s and 30days"),
+        (STORE, "[limits]\nconnections = 0", "`limits.connections`: set it to between 1 and"),
+        (STORE, "[limits]\nbusy_poll = \"300ms\"", "`limits.busy_poll`: lower it to at most"),
+        (
+            STORE,
+            "[limits]\nidle_poll = \"6s\"",
+            "`limits.view_max_age`: raise it above `idle_poll`",
+        ),
+        (STORE, "[limits]\nmessage_bytes = \"1KiB\"", "`limits.message_bytes`: set it to between"),
+        (STORE, "[limits]\nnodes_per_partition = 257", "`limits.nodes_per_partition`: set it to"),
+    ]);
+}
+
+#[test]
+fn partitions_that_contradict_themselves_or_each_other_are_refused() {
+    refused(&[
+        (
+            STORE,
+            "[policy.fast]\nlevel = \"eventual\"",
+            "t.toml:7: `policy`: named policies are not",
+        ),
+        (DATABASE, "password = \"hunter2\"", "TIDEGATE_PARTITION__MAIN__PASSWORD"),
+        (DATABASE, "upgraded_from = 7", "`partition.main.upgraded_from`: it is the same as"),
+        (DATABASE, "user = \"\"", "`partition.main.user`: use 1 to 63 bytes"),
+        (DATABASE, "tls = \"verify-full\"", "`partition.main.tls`: set `tls_ca_file` too"),
+        (DATABASE, "tls_ca_file = \"x\"", "`partition.main.tls`: set it to \"verify-full\""),
+        (
+            POLL,
+            "[[partition.main.node]]\nname = \"a\"\npoll = \"127.0.0.1:2\"",
+            "`partition.main.node.a.name`: two nodes have this name",
+        ),
+        (
+            POLL,
+            "[[partition.main.node]]\nname = \"b\"\npoll = \"127.0.0.1:1\"",
+            "t.toml:16: `partition.main.node.b.poll`: node `a` has the same address",
+        ),
+        (
+            POLL,
+            "[[partition.main.node]]\nname = \"b\"\npoll = \"10.0.0.1:1\"",
+            "`partition.main.tls`: a node is on another machine; set \"verify-full\", or \"off\"",
+        ),
+        (
+            POLL,
+            "[partition.other]\nid = 1\nsystem_id = 8\ndatabase = \"d\"\n\
+             [[partition.other.node]]\nname = \"a\"\npoll = \"127.0.0.1:2\"",
+            "t.toml:15: `partition.other.id`: partition `main` has the same id",
+        ),
+        (
+            POLL,
+            "[partition.other]\nid = 2\nsystem_id = 7\ndatabase = \"d\"\n\
+             [[partition.other.node]]\nname = \"a\"\npoll = \"127.0.0.1:2\"",
+            "t.toml:16: `partition.other.system_id`: partition `main` is the same server",
+        ),
+        (
+            POLL,
+            "[partition.other]\nid = 2\nsystem_id = 8\ndatabase = \"d\"",
+            "t.toml:14: `partition.other.node`: add a [[partition.NAME.node]]",
+        ),
+        (POLL, "[partition.Other]\nid = 2", "t.toml:14: `partition.Other`: `Other` is no name"),
+    ]);
+}
+
+#[test]
+fn what_is_missing_or_zero_is_named() {
+    for (line, expected) in [
+        ("name = \"c\"", "t.toml:2: `cluster`: missing field `name`"),
+        ("kind = \"memory\"", "t.toml:4: `store`: missing field `kind`"),
+        (
+            "state_dir = \"/tmp/t\"",
+            "missing field `state_dir`; docs/tidegate.example.toml explains",
+        ),
+        ("id = 1", "t.toml:7: `partition.main`: missing field `id`"),
+        ("system_id = 7", "SELECT system_identifier FROM pg_control_system()"),
+        ("poll = \"127.0.0.1:1\"", "t.toml:11: `partition.main.node.a`: missing field `poll`"),
+    ] {
+        let error = parse(&SMALLEST.replace(line, ""), &[]).expect_err(line);
+        assert!(error.contains(expected), "{line}\nexpected {expected}\nsaid     {error}");
+    }
+    for (line, wrong, expected) in [
+        ("id = 1", "id = 0", "t.toml:8: `partition.main.id`: invalid value: integer `0`"),
+        ("id = 1", "id = 4294967296", "`partition.main.id`: 4294967296 is too large"),
+        ("system_id = 7", "system_id = -7", "t.toml:9: `partition.main.system_id`: invalid value"),
+        ("kind = \"memory\"", "kind = \"redis\"", "`store.kind`: `redis` is not built yet; use"),
+        ("kind = \"memory\"", "kind = \"disk\"", "`store.kind`: `disk` is no kind of store"),
+    ] {
+        let error = parse(&SMALLEST.replace(line, wrong), &[]).expect_err(wrong);
+        assert!(error.contains(expected), "{wrong}\nexpected {expected}\nsaid     {error}");
+    }
+    let no_partition = SMALLEST.split("[partition").next().expect("a start");
+    let error = parse(no_partition, &[]).expect_err("no partition");
+    assert!(error.contains("add a section [partition.NAME]"), "{error}");
+}
+
+#[test]
+fn more_than_a_limit_allows_is_refused() {
+    let mut nodes = String::new();
+    for n in 0..33 {
+        write!(
+            nodes,
+            "\n[[partition.main.node]]\nname = \"n{n}\"\npoll = \"127.0.0.1:{}\"\n",
+            n + 2
+        )
+        .expect("a string grows");
+    }
+    let error = parse(&format!("{SMALLEST}{nodes}"), &[]).expect_err("34 nodes");
+    assert!(error.contains("34 nodes are more than `limits.nodes_per_partition` = 32"), "{error}");
+    let keys = format!("[token]\nkeys = {:?}", vec!["k"; 17]);
+    let error = parse(&format!("{SMALLEST}{keys}"), &[]).expect_err("17 keys");
+    assert!(error.contains("`token.keys`: name at most 16 files"), "{error}");
+    let addresses = format!("advertise = {:?}", vec!["h:1"; 9]);
+    let error = parse(&format!("{SMALLEST}{addresses}"), &[]).expect_err("9 addresses");
+    assert!(error.contains("`partition.main.node.a.advertise`: name at most 8"), "{error}");
+    let error = parse(&format!("{SMALLEST}[limits]\npartitions = 1"), &[]);
+    assert!(error.is_ok(), "{error:?}");
+}
+
+#[test]
+fn every_problem_is_told_at_once() {
+    let text = with("database = \"d\"", "user = \"\"\ntls = \"verify-full\"");
+    let error = parse(&format!("{text}[listen]\ndata = \"10.0.0.1:1\""), &[]);
+    let error = error.expect_err("three problems");
+    assert_eq!(error.lines().count(), 3, "{error}");
+}
+
+#[test]
+fn an_override_wins_and_its_error_names_the_variable() {
+    let text = with("database = \"d\"", "password_file = \"/f\"");
+    let environment = [
+        ("TIDEGATE_PARTITION__MAIN__DATABASE", "shop"),
+        ("TIDEGATE_PARTITION__MAIN__PASSWORD", "1234"),
+        ("TIDEGATE_PARTITION__MAIN__SYSTEM_ID", "18446744073709551615"),
+        ("TIDEGATE_PARTITION__MAIN__NODE__A__POLL", "[::1]:5432"),
+        ("TIDEGATE_CLUSTER__INSTANCE", "0"),
+        ("TIDEGATE_TOKEN__KEYS", "[\"/a\", \"/b\"]"),
+        ("TIDEGATE_LIMITS__D_MAX", "30m"),
+        ("TIDEGATE_LIMITS__CONNECTIONS", "7"),
+    ];
+    let config = parse(&text, &environment).expect("a configuration");
+    let partition = config.partitions.first().expect("a partition");
+    assert_eq!(partition.database, "shop");
+    assert!(matches!(&partition.password, Password::Text(secret) if secret.reveal() == "1234"));
+    assert_eq!(partition.system_id.value(), u64::MAX);
+    let node = partition.nodes.first().expect("a node");
+    assert_eq!(node.poll.to_string(), "[::1]:5432");
+    assert_eq!(config.cluster.instance.as_str(), "0");
+    assert_eq!(config.token.keys, [Path::new("/a"), Path::new("/b")]);
+    assert_eq!(config.limits.d_max, Duration::from_secs(1800));
+    assert_eq!(config.limits.connections, 7);
+    assert!(!format!("{config:?}").contains("1234"), "the password is printed");
+
+    for (name, value, expected) in [
+        ("TIDEGATE_LISTEN__DATA", "0.0.0.0:1", "`listen.data`: 0.0.0.0:1 is open"),
+        ("TIDEGATE_LIMITS__D_MAX", "soon", "`limits.d_max`: `soon` is no duration"),
+        ("TIDEGATE_LIMITS__D_MIN", "1s", "`limits.d_min`: unknown field"),
+        ("TIDEGATE_PARTITION__EU__ID", "1", "`partition.eu.id`: the file sets no `eu` there"),
+        ("TIDEGATE_POLICY__FAST__LEVEL", "x", "`policy.fast.level`: the file sets no `fast`"),
+    ] {
+        let error = parse(&text, &[(name, value)]).expect_err(name);
+        let expected = format!("environment variable {name}: {expected}");
+        assert!(error.starts_with(&expected), "expected {expected}\nsaid     {error}");
+    }
+}
+
+#[test]
+fn the_smallest_configuration_has_every_default() {
+    let config = parse(SMALLEST, &[]).expect("a configuration");
+    let partition = config.partitions.first().expect("a partition");
+    assert_eq!(config.listen.data.to_string(), "127.0.0.1:7400");
+    assert_eq!(config.listen.admin.to_string(), "127.0.0.1:7401");
+    assert!(!config.listen.reflection);
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!((partition.id.value(), partition.user.as_str()), (1, "tidegate"));
+    assert_eq!((&partition.tls, &partition.password), (&Tls::Off, &Password::None));
+    assert_eq!(partition.async_commits, AsyncCommits::Possible);
+    let node = partition.nodes.first().expect("a node");
+    assert_eq!(node.addresses(), std::slice::from_ref(&node.poll));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = Config::load(Path::new("/nonexistent/tidegate.toml"), []).expect_err("no file");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("/nonexistent/tidegate.toml: ") && text.contains("--config"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_annotated_example_loads_from_its_file() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tidegate.example.toml");
+    let config = Config::load(&file, []).map_err(|error| error.to_string());
+    assert_eq!(config.map(|config| config.cluster.name.to_string()), Ok("shop".to_owned()));
+}
