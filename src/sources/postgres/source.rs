@@ -1,0 +1,188 @@
+//! `PostgresSource`: the task that keeps one node's readings coming.
+//!
+//! It decides when to ask, as its demand says, and what to do when asking fails: drop the
+//! connection, say so, wait a little, try again, for ever. It remembers nothing of what it read.
+//! A server that swallows every packet holds up its own task alone.
+
+use std::time::Duration;
+
+use tidegate_core::instant::Instant;
+use tidegate_core::views::NodeId;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoff;
+use super::connection::Connection;
+use super::failure::timed_out;
+use super::target::Target;
+use crate::clock::Clock;
+use crate::ports::{Command, Demand, PositionSource, Reading, SourceError};
+
+/// Polls are never sent closer than this, whatever is demanded; a sample is sent at once.
+const INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// Polls one PostgreSQL server.
+#[derive(Debug)]
+pub struct PostgresSource {
+    target: Target,
+    clock: Clock,
+}
+
+impl PostgresSource {
+    /// A source for one server. It does nothing before it runs.
+    pub const fn new(target: Target, clock: Clock) -> Self {
+        Self { target, clock }
+    }
+}
+
+impl PositionSource for PostgresSource {
+    async fn run(
+        self,
+        demand: watch::Receiver<Demand>,
+        commands: mpsc::Receiver<Command>,
+        readings: mpsc::Sender<(NodeId, Reading)>,
+        stop: CancellationToken,
+    ) {
+        let Self { target, clock } = self;
+        let desk = Desk { node: target.node, clock, demand, commands, readings, sent_at: None };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            _ = ask_for_ever(&target, desk) => {}
+        }
+    }
+}
+
+/// Nobody takes the readings any more.
+struct Unread;
+
+/// What comes from the partition's task and goes there.
+struct Desk {
+    node: NodeId,
+    clock: Clock,
+    demand: watch::Receiver<Demand>,
+    commands: mpsc::Receiver<Command>,
+    readings: mpsc::Sender<(NodeId, Reading)>,
+    /// When the last poll on this connection was sent.
+    sent_at: Option<Instant>,
+}
+
+/// What to do next.
+enum Turn {
+    Poll,
+    Do(Command),
+}
+
+async fn ask_for_ever(target: &Target, mut desk: Desk) -> Result<(), Unread> {
+    let mut backoff = Backoff::new(target.timeouts.backoff_max);
+    loop {
+        let sent_at = desk.clock.now();
+        let opening = Connection::open(target, desk.clock);
+        let opened = match desk.clock.until(sent_at + target.timeouts.connect, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err(timed_out(&target.address, target.timeouts.connect)),
+        };
+        let (error, sent_at) = match opened {
+            Ok(connection) => {
+                ask_until_it_fails(target, connection, &mut desk, &mut backoff).await?
+            }
+            Err(error) => (error, sent_at),
+        };
+        let received_at = desk.clock.now();
+        desk.tell(Reading::Unreachable { error: error.clone(), sent_at, received_at }).await?;
+        desk.refuse_until(received_at + backoff.pause(), &error).await?;
+    }
+}
+
+/// Serves one connection; returns what ended it, and when that was asked.
+async fn ask_until_it_fails(
+    target: &Target,
+    mut connection: Connection<'_>,
+    desk: &mut Desk,
+    backoff: &mut Backoff,
+) -> Result<(SourceError, Instant), Unread> {
+    // A new connection asks at once.
+    desk.sent_at = None;
+    loop {
+        let turn = desk.next_turn().await?;
+        let sent_at = desk.clock.now();
+        let ends_at = sent_at + target.timeouts.poll;
+        let too_late = || timed_out(&target.address, target.timeouts.poll);
+        match turn {
+            Turn::Poll => {
+                let answer = desk.clock.until(ends_at, connection.poll()).await;
+                match answer.unwrap_or_else(|_| Err(too_late())) {
+                    Ok((observation, faults)) => {
+                        backoff.reset();
+                        desk.sent_at = Some(observation.sent_at);
+                        desk.tell(Reading::Observed { observation, faults }).await?;
+                    }
+                    Err(error) => return Ok((error, sent_at)),
+                }
+            }
+            Turn::Do(Command::WriteRow { incarnation, row }) => {
+                let write = connection.write_row(incarnation, &row);
+                let result = desk.clock.until(ends_at, write).await;
+                let unanswered = result.is_err();
+                let result = result.unwrap_or_else(|_| Err(too_late()));
+                let error = result.as_ref().err().cloned();
+                desk.tell(Reading::RowWritten { epoch: row.epoch, result }).await?;
+                // A row that was merely refused is no reason to stop looking at the node.
+                match error {
+                    Some(error) if unanswered || connection.is_closed() => {
+                        return Ok((error, sent_at));
+                    }
+                    // What was written is to be seen.
+                    Some(_) | None => desk.sent_at = None,
+                }
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Waits until there is something to do. Two polls never overlap: whoever polls comes back
+    /// here only afterwards.
+    async fn next_turn(&mut self) -> Result<Turn, Unread> {
+        loop {
+            let due_at = self.due_at();
+            tokio::select! {
+                biased;
+                () = self.readings.closed() => return Err(Unread),
+                Some(command) = self.commands.recv() => return Ok(Turn::Do(command)),
+                () = self.clock.sleep_until(due_at) => return Ok(Turn::Poll),
+                Ok(()) = self.demand.changed() => {}
+            }
+        }
+    }
+
+    /// When the next poll is due: an interval after the last one was sent, or at once if a sample
+    /// is demanded that the last one is too old for.
+    fn due_at(&mut self) -> Instant {
+        let demand = *self.demand.borrow_and_update();
+        let Some(sent_at) = self.sent_at else { return Instant::default() };
+        match demand.sample_after {
+            Some(after) if sent_at < after => Instant::default(),
+            Some(_) | None => sent_at + demand.interval.max(INTERVAL_MIN),
+        }
+    }
+
+    /// Waits before the next connection. Commands do not wait with it.
+    async fn refuse_until(&mut self, at: Instant, error: &SourceError) -> Result<(), Unread> {
+        loop {
+            let command = tokio::select! {
+                biased;
+                () = self.readings.closed() => return Err(Unread),
+                () = self.clock.sleep_until(at) => return Ok(()),
+                Some(command) = self.commands.recv() => command,
+            };
+            let Command::WriteRow { row, .. } = command;
+            let result = Err(error.clone());
+            self.tell(Reading::RowWritten { epoch: row.epoch, result }).await?;
+        }
+    }
+
+    async fn tell(&self, reading: Reading) -> Result<(), Unread> {
+        self.readings.send((self.node, reading)).await.map_err(|_| Unread)
+    }
+}
