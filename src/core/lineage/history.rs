@@ -35,6 +35,8 @@ struct Link {
     fork: Fork,
     n: u64,
     has_row: bool,
+    /// Sources disagreed: the fork stays unknown, however often one of them is read again.
+    contradicted: bool,
 }
 
 /// What a mark is to the line of one head.
@@ -162,25 +164,31 @@ impl History {
     fn learn(&mut self, row: LineageRow, from_row: bool) -> Result<(), RowConflict> {
         let LineageRow { epoch, parent, fork, n } = row;
         let Some(known) = self.links.get_mut(&epoch) else {
-            self.links.insert(epoch, Link { parent, fork, n, has_row: from_row });
+            let link = Link { parent, fork, n, has_row: from_row, contradicted: false };
+            self.links.insert(epoch, link);
             self.trim();
             return Ok(());
         };
         let conflict = Err(RowConflict { epoch });
         if known.parent == parent {
             known.has_row |= from_row;
+            if known.contradicted {
+                return Ok(());
+            }
             if let Some(both) = known.fork.intersect(fork) {
                 known.fork = both;
                 return Ok(());
             }
             known.fork = Fork::Unknown;
+            known.contradicted = true;
             return conflict;
         }
         if from_row && !known.has_row {
-            *known = Link { parent, fork, n, has_row: true };
+            *known = Link { parent, fork, n, has_row: true, contradicted: false };
         }
         if from_row && known.parent != parent {
             known.fork = Fork::Unknown;
+            known.contradicted = true;
         }
         conflict
     }
@@ -349,6 +357,9 @@ mod tests {
             grown(&[(root, None, Fork::Unknown), (child, Some(root), Fork::between(at(5), at(5)))]);
         let other = LineageRow { epoch: child, parent: Some(root), fork: Fork::Unbounded, n: 1 };
         assert_eq!(history.read_row(other), Err(RowConflict { epoch: child }));
+        assert_eq!(history.origin(child), Some((Some(root), Fork::Unknown)));
+        // Every poll of a node with a new last row reads all rows again.
+        assert_eq!(history.read_row(other), Ok(()));
         assert_eq!(history.origin(child), Some((Some(root), Fork::Unknown)));
     }
 
