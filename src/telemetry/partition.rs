@@ -1,0 +1,315 @@
+//! The metrics of one partition and of its nodes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate_core::instant::Instant;
+use tidegate_core::routing::Reason;
+
+use super::labels::{Answer, Label, PollOutcome, SessionKind, Verdict, WaitEnd, Word};
+use super::table::{Table, cell, place};
+use super::{Durations, FloatGauge, Telemetry, seconds_histogram};
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct SelectLabels {
+    partition: Arc<str>,
+    answer: Word,
+    reason: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct SessionLabels {
+    partition: Arc<str>,
+    session: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct WaitLabels {
+    partition: Arc<str>,
+    end: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct VerdictLabels {
+    partition: Arc<str>,
+    verdict: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PartitionLabels {
+    partition: Arc<str>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct NodeLabels {
+    partition: Arc<str>,
+    node: Arc<str>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PollLabels {
+    partition: Arc<str>,
+    node: Arc<str>,
+    outcome: Word,
+}
+
+/// The families whose members belong to a partition or a node.
+#[derive(Debug)]
+pub(super) struct Families {
+    selects: Family<SelectLabels, Counter>,
+    sessions: Family<SessionLabels, Counter>,
+    waits: Durations<WaitLabels>,
+    fallbacks: Family<VerdictLabels, Counter>,
+    cap: Family<PartitionLabels, Gauge>,
+    parked: Family<PartitionLabels, Gauge>,
+    lag_bytes: Family<NodeLabels, FloatGauge>,
+    lag_seconds: Family<NodeLabels, FloatGauge>,
+    view_age: Family<NodeLabels, FloatGauge>,
+    polls: Family<PollLabels, Counter>,
+}
+
+impl Families {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let families = Self {
+            selects: Family::default(),
+            sessions: Family::default(),
+            waits: Family::new_with_constructor(seconds_histogram as fn() -> Histogram),
+            fallbacks: Family::default(),
+            cap: Family::default(),
+            parked: Family::default(),
+            lag_bytes: Family::default(),
+            lag_seconds: Family::default(),
+            view_age: Family::default(),
+            polls: Family::default(),
+        };
+        registry.register(
+            "selects",
+            "Decisions by what was named and why; answer=\"stale\" is labelled with its lag",
+            families.selects.clone(),
+        );
+        registry.register(
+            "select_sessions",
+            "Decisions by what the read brought to say whose session it is",
+            families.sessions.clone(),
+        );
+        registry.register_with_unit(
+            "wait_duration",
+            "Time reads waited for a node, by what the wait ended in",
+            Unit::Seconds,
+            families.waits.clone(),
+        );
+        registry.register(
+            "fallbacks",
+            "Freshness fallbacks to the leader, by what the cap said",
+            families.fallbacks.clone(),
+        );
+        registry.register(
+            "fallback_cap_reads_per_second",
+            "Freshness fallbacks the cap in force admits per second",
+            families.cap.clone(),
+        );
+        registry.register("parked_waits", "Reads that wait now", families.parked.clone());
+        registry.register_with_unit(
+            "replica_lag",
+            "Log between the leader's position and the node's; NaN when unknown",
+            Unit::Bytes,
+            families.lag_bytes.clone(),
+        );
+        registry.register_with_unit(
+            "replica_lag",
+            "Upper estimate of how old the node's state is; NaN when unknown",
+            Unit::Seconds,
+            families.lag_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "view_age",
+            "Age of what was last seen of the node; NaN when it was never seen",
+            Unit::Seconds,
+            families.view_age.clone(),
+        );
+        registry.register(
+            "polls",
+            "Polls of the node by what became of them",
+            families.polls.clone(),
+        );
+        families
+    }
+}
+
+/// The metrics of one partition, resolved. Copies report to the same ones.
+#[derive(Clone, Debug)]
+pub struct PartitionTelemetry(Arc<Resolved>);
+
+#[derive(Debug)]
+struct Resolved {
+    telemetry: Telemetry,
+    name: Arc<str>,
+    selects: Table<Counter>,
+    sessions: Table<Counter>,
+    waits: Table<Histogram>,
+    fallbacks: Table<Counter>,
+    cap: Gauge,
+    parked: Gauge,
+}
+
+impl PartitionTelemetry {
+    pub(super) fn new(telemetry: Telemetry, name: &str) -> Self {
+        let name: Arc<str> = name.into();
+        let labels = PartitionLabels { partition: Arc::clone(&name) };
+        let cap = telemetry.0.families.cap.get_or_create_owned(&labels);
+        let parked = telemetry.0.families.parked.get_or_create_owned(&labels);
+        Self(Arc::new(Resolved {
+            telemetry,
+            name,
+            selects: Table::new(Answer::ALL.len() * Reason::ALL.len()),
+            sessions: Table::new(SessionKind::ALL.len()),
+            waits: Table::new(WaitEnd::ALL.len()),
+            fallbacks: Table::new(Verdict::ALL.len()),
+            cap,
+            parked,
+        }))
+    }
+
+    /// Counts one decision: what was named, why, and what the read brought.
+    pub fn select(&self, answer: Answer, reason: Reason, session: SessionKind) {
+        let (own, families) = (&*self.0, &self.0.telemetry.0.families);
+        let partition = || Arc::clone(&own.name);
+        let selects = own.selects.resolve(cell(answer, reason), || {
+            let (answer, reason) = (Word(answer.word()), Word(reason.word()));
+            families.selects.get_or_create_owned(&SelectLabels {
+                partition: partition(),
+                answer,
+                reason,
+            })
+        });
+        selects.inc();
+        let sessions = own.sessions.resolve(place(session), || {
+            let session = Word(session.word());
+            families
+                .sessions
+                .get_or_create_owned(&SessionLabels { partition: partition(), session })
+        });
+        sessions.inc();
+    }
+
+    /// Counts one wait, which ended in `end` after `waited`.
+    pub fn wait(&self, end: WaitEnd, waited: Duration) {
+        let own = &*self.0;
+        let waits = own.waits.resolve(place(end), || {
+            let labels = WaitLabels { partition: Arc::clone(&own.name), end: Word(end.word()) };
+            own.telemetry.0.families.waits.get_or_create_owned(&labels)
+        });
+        waits.observe(waited.as_secs_f64());
+    }
+
+    /// Counts what the cap said to one freshness fallback.
+    pub fn fallback(&self, verdict: Verdict) {
+        let own = &*self.0;
+        let fallbacks = own.fallbacks.resolve(place(verdict), || {
+            let (partition, verdict) = (Arc::clone(&own.name), Word(verdict.word()));
+            let labels = VerdictLabels { partition, verdict };
+            own.telemetry.0.families.fallbacks.get_or_create_owned(&labels)
+        });
+        fallbacks.inc();
+    }
+
+    /// Reports the cap in force, in reads per second.
+    pub fn cap_in_force(&self, reads_per_second: u32) {
+        self.0.cap.set(i64::from(reads_per_second));
+    }
+
+    /// Reports how many reads wait.
+    pub fn parked(&self, waits: usize) {
+        self.0.parked.set(i64::try_from(waits).unwrap_or(i64::MAX));
+    }
+
+    /// The metrics of one of its nodes. Ask once and keep it.
+    pub fn node(&self, name: &str) -> NodeTelemetry {
+        let (own, families) = (&*self.0, &self.0.telemetry.0.families);
+        let node: Arc<str> = name.into();
+        let labels = NodeLabels { partition: Arc::clone(&own.name), node: Arc::clone(&node) };
+        let seen_nanos = Arc::new(AtomicU64::new(NEVER));
+        let age = families.view_age.get_or_create_owned(&labels);
+        let seen = SeenAt { nanos: Arc::clone(&seen_nanos), age };
+        seen.age.set(f64::NAN);
+        let seens = &own.telemetry.0.seen;
+        seens.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+        let telemetry = NodeTelemetry(Arc::new(ResolvedNode {
+            partition: self.clone(),
+            name: node,
+            lag_bytes: families.lag_bytes.get_or_create_owned(&labels),
+            lag_seconds: families.lag_seconds.get_or_create_owned(&labels),
+            seen_nanos,
+            polls: Table::new(PollOutcome::ALL.len()),
+        }));
+        telemetry.lag(None, None);
+        telemetry
+    }
+}
+
+/// No observation yet.
+const NEVER: u64 = u64::MAX;
+
+/// When a node was last seen, and the gauge that shows how long ago.
+#[derive(Debug)]
+pub(super) struct SeenAt {
+    nanos: Arc<AtomicU64>,
+    age: FloatGauge,
+}
+
+impl SeenAt {
+    /// Sets the gauge to the age at `now`.
+    pub(super) fn report(&self, now: Instant) {
+        let nanos = self.nanos.load(Ordering::Relaxed);
+        if nanos != NEVER {
+            self.age.set(now.since(Instant::from_nanos(nanos)).as_secs_f64());
+        }
+    }
+}
+
+/// The metrics of one node, resolved. Copies report to the same ones.
+#[derive(Clone, Debug)]
+pub struct NodeTelemetry(Arc<ResolvedNode>);
+
+#[derive(Debug)]
+struct ResolvedNode {
+    partition: PartitionTelemetry,
+    name: Arc<str>,
+    lag_bytes: FloatGauge,
+    lag_seconds: FloatGauge,
+    seen_nanos: Arc<AtomicU64>,
+    polls: Table<Counter>,
+}
+
+impl NodeTelemetry {
+    /// Counts one poll.
+    pub fn polled(&self, outcome: PollOutcome) {
+        let own = &*self.0;
+        let polls = own.polls.resolve(place(outcome), || {
+            let (partition, node) = (Arc::clone(&own.partition.0.name), Arc::clone(&own.name));
+            let labels = PollLabels { partition, node, outcome: Word(outcome.word()) };
+            own.partition.0.telemetry.0.families.polls.get_or_create_owned(&labels)
+        });
+        polls.inc();
+    }
+
+    /// Reports that the poll sent at `sent_at` was answered: its view is as old as that.
+    pub fn seen(&self, sent_at: Instant) {
+        self.0.seen_nanos.store(sent_at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Reports how far the node is behind the leader; `None` where that is unknown.
+    pub fn lag(&self, bytes: Option<u64>, time: Option<Duration>) {
+        // Exact up to 2^53 bytes, which no replica is behind.
+        #[expect(clippy::cast_precision_loss, reason = "see above")]
+        self.0.lag_bytes.set(bytes.map_or(f64::NAN, |bytes| bytes as f64));
+        self.0.lag_seconds.set(time.map_or(f64::NAN, |time| time.as_secs_f64()));
+    }
+}
