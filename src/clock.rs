@@ -9,7 +9,12 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use thiserror::Error;
-use tidegate_core::instant::Instant;
+
+pub use tidegate_core::instant::Instant;
+
+/// When a call must have its answer, as an extension of its request. Absent: it named no timeout.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Deadline(pub Instant);
 
 /// The future was not ready in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
