@@ -1,0 +1,205 @@
+//! `PartitionHandle`: what requests hold of a partition. Reads its snapshot without a lock, and
+//! asks its task for everything else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tidegate_core::guards::Guards;
+use tidegate_core::instant::Instant;
+use tidegate_core::lineage::SystemId;
+use tidegate_core::partition::{Event, Need, NeedId, WaitEnd, WaitFor};
+use tidegate_core::routing::{CapFull, FallbackCap};
+use tidegate_core::snapshot::Snapshot;
+use tidegate_core::token::{ComponentKey, PartitionId};
+use tidegate_core::trail::Floor;
+use tidegate_core::views::NodeId;
+use tidegate_core::wait::WaitId;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+
+/// Events one partition may have in its queue; a caller beyond that waits for room.
+pub(super) const EVENTS_MAX: usize = 16_384;
+
+/// How clients reach a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// Every physical connection meets the server itself.
+    Direct,
+}
+
+/// What answers say of a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeInfo {
+    /// Unique in its partition.
+    pub name: String,
+    /// Where clients connect to.
+    pub addresses: Vec<String>,
+    /// How they reach it.
+    pub reach: Reach,
+    /// Where it stands.
+    pub zone: String,
+}
+
+/// What does not change of a partition while it runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionInfo {
+    /// For people and the API.
+    pub name: String,
+    /// Inside tokens and stores.
+    pub id: PartitionId,
+    /// The database cluster it is.
+    pub system: SystemId,
+    /// The tag of the system id it was upgraded from.
+    pub upgraded_from: Option<u32>,
+    /// Commits are never asynchronous there, says the operator.
+    pub async_commits_never: bool,
+    /// Its nodes, by [`NodeId`].
+    pub nodes: Vec<NodeInfo>,
+}
+
+/// What a request asks of a partition's task.
+#[derive(Debug)]
+pub(super) enum Ask {
+    /// Something for the core.
+    Tell(Event),
+    /// A wait, with whom to tell of its end.
+    Park(WaitId, Event, oneshot::Sender<WaitEnd>),
+    /// A needed observation, with whom to tell that it came.
+    Need(NeedId, Event, oneshot::Sender<()>),
+}
+
+/// What requests hold of a partition.
+#[derive(Debug)]
+pub struct PartitionHandle {
+    info: PartitionInfo,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    asks: mpsc::Sender<Ask>,
+    next_id: AtomicU64,
+    cap: Mutex<FallbackCap>,
+    guards: Guards,
+    clock: Clock,
+}
+
+/// Takes a wait or a need back when its caller is gone.
+struct TakeBack<'a> {
+    asks: &'a mpsc::Sender<Ask>,
+    event: Option<Event>,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            // With no room the wait ends at its deadline, as every wait does.
+            drop(self.asks.try_send(Ask::Tell(event)));
+        }
+    }
+}
+
+impl PartitionHandle {
+    pub(super) fn new(
+        info: PartitionInfo,
+        snapshot: Arc<ArcSwap<Snapshot>>,
+        asks: mpsc::Sender<Ask>,
+        cap: FallbackCap,
+        clock: Clock,
+    ) -> Self {
+        let guards = snapshot.load().settings.guards;
+        let cap = Mutex::new(cap);
+        Self { info, snapshot, asks, next_id: AtomicU64::new(1), cap, guards, clock }
+    }
+
+    /// What does not change of it.
+    pub const fn info(&self) -> &PartitionInfo {
+        &self.info
+    }
+
+    /// The component sessions hold of it.
+    pub const fn key(&self) -> ComponentKey {
+        ComponentKey::new(self.info.id, self.info.system)
+    }
+
+    /// What is known of it now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        let index = self.info.nodes.iter().position(|node| node.name == name)?;
+        u16::try_from(index).ok().map(NodeId::new)
+    }
+
+    /// What answers say of a node.
+    pub fn node_info(&self, node: NodeId) -> Option<&NodeInfo> {
+        self.info.nodes.get(node.index())
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Waits for an observation sent at or after `since`; `false` if none came before `until`.
+    pub async fn need(&self, need: Need, since: Instant, until: Instant) -> bool {
+        let id = NeedId::new(self.next_id());
+        let (done, came) = oneshot::channel();
+        let ask = Ask::Need(id, Event::Need { id, need, since }, done);
+        let mut back = TakeBack { asks: &self.asks, event: Some(Event::Unneed(id)) };
+        let wait = async { self.asks.send(ask).await.is_ok() && came.await.is_ok() };
+        let came = self.clock.until(until, wait).await.unwrap_or(false);
+        if came {
+            back.event = None;
+        }
+        came
+    }
+
+    /// Parks a read until one (or all) of `nodes` has the floor, or `deadline`.
+    ///
+    /// Dropping the future takes the wait back.
+    pub async fn park(
+        &self,
+        floor: Floor,
+        nodes: Vec<NodeId>,
+        wait_for: WaitFor,
+        deadline: Instant,
+    ) -> WaitEnd {
+        let id = WaitId::new(self.next_id());
+        let (done, ended) = oneshot::channel();
+        let ask = Ask::Park(id, Event::Park { id, floor, nodes, wait_for, deadline }, done);
+        let mut back = TakeBack { asks: &self.asks, event: Some(Event::Unpark(id)) };
+        if self.asks.send(ask).await.is_err() {
+            back.event = None;
+            return WaitEnd::Gone;
+        }
+        let end = ended.await.unwrap_or(WaitEnd::Gone);
+        back.event = None;
+        end
+    }
+
+    /// Asks for fresh observations of every node; nobody waits for them here.
+    pub fn hurry(&self) {
+        // With no room the task is polling as fast as it can.
+        drop(self.asks.try_send(Ask::Tell(Event::Hurry(self.clock.now()))));
+    }
+
+    /// Takes a node out, or back in; `false` if the partition has ended.
+    pub async fn drain(&self, node: NodeId, drained: bool) -> bool {
+        self.asks.send(Ask::Tell(Event::Drain { node, drained })).await.is_ok()
+    }
+
+    /// Lifts the quarantine of a node; `false` if the partition has ended.
+    pub async fn resume(&self, node: NodeId) -> bool {
+        self.asks.send(Ask::Tell(Event::Resume(node))).await.is_ok()
+    }
+
+    /// Admits one freshness fallback to the leader.
+    ///
+    /// # Errors
+    /// [`CapFull`], with the time until one read fits again.
+    pub fn try_admit(&self, now: Instant) -> Result<(), CapFull> {
+        // A panic elsewhere leaves the cap as it was: it is one number.
+        let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
+        cap.try_admit(now, &self.guards)
+    }
+}

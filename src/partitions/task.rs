@@ -1,0 +1,313 @@
+//! The loop that owns one partition: events in, effects performed, snapshots published.
+//!
+//! It decides nothing: what happens next is what the core's effects say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tidegate_core::instant::Instant;
+use tidegate_core::leader::Facts;
+use tidegate_core::partition::{Effect, Event, NeedId, Notable, Partition, RowOutcome, WaitEnd};
+use tidegate_core::routing::FallbackCap;
+use tidegate_core::snapshot::{Settings, Snapshot};
+use tidegate_core::views::NodeId;
+use tidegate_core::wait::WaitId;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::handle::{Ask, EVENTS_MAX};
+use super::{PartitionHandle, PartitionInfo};
+use crate::clock::Clock;
+use crate::ports::{self, Command, Demand, FactStore, Reading};
+
+/// Asks taken from the queue at once, before snapshots are published again.
+const BATCH: usize = 1_024;
+
+/// The ends of one source that its partition holds.
+#[derive(Debug)]
+pub struct NodePort {
+    /// How often it polls.
+    pub demand: watch::Sender<Demand>,
+    /// What it does besides.
+    pub commands: mpsc::Sender<Command>,
+}
+
+/// One partition, ready to run.
+#[derive(Debug)]
+pub struct PartitionTask<F> {
+    partition: Partition,
+    info: PartitionInfo,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    asks: mpsc::Receiver<Ask>,
+    readings: mpsc::Receiver<(NodeId, Reading)>,
+    ports: Vec<NodePort>,
+    facts: watch::Sender<Option<Arc<Facts>>>,
+    kept: watch::Receiver<Option<Arc<Facts>>>,
+    fact_store: Arc<F>,
+    sampled: watch::Sender<Option<Instant>>,
+    waits: HashMap<WaitId, oneshot::Sender<WaitEnd>>,
+    needs: HashMap<NeedId, oneshot::Sender<()>>,
+    /// Per node, the last error told, so that a dead node is logged once.
+    last_errors: Vec<Option<String>>,
+    clock: Clock,
+}
+
+impl<F: FactStore> PartitionTask<F> {
+    /// A partition with the facts kept of it, what its sources tell, and what it tells them.
+    ///
+    /// `sampled` is told when each newest leader sample was sent.
+    #[expect(clippy::too_many_arguments, reason = "the one place where a partition is wired")]
+    pub fn new(
+        info: PartitionInfo,
+        settings: Arc<Settings>,
+        facts: Facts,
+        cap: FallbackCap,
+        readings: mpsc::Receiver<(NodeId, Reading)>,
+        ports: Vec<NodePort>,
+        fact_store: Arc<F>,
+        sampled: watch::Sender<Option<Instant>>,
+        clock: Clock,
+    ) -> (Self, Arc<PartitionHandle>) {
+        let partition = Partition::new(info.id, info.system, settings, facts);
+        let snapshot = Arc::new(ArcSwap::from_pointee(partition.snapshot().clone()));
+        let (asks_in, asks) = mpsc::channel(EVENTS_MAX);
+        let handle =
+            PartitionHandle::new(info.clone(), Arc::clone(&snapshot), asks_in, cap, clock);
+        let (facts, kept) = watch::channel(None);
+        let last_errors = vec![None; info.nodes.len()];
+        let (waits, needs) = (HashMap::new(), HashMap::new());
+        let task = Self {
+            partition,
+            info,
+            snapshot,
+            asks,
+            readings,
+            ports,
+            facts,
+            kept,
+            fact_store,
+            sampled,
+            waits,
+            needs,
+            last_errors,
+            clock,
+        };
+        (task, Arc::new(handle))
+    }
+
+    /// Runs until `stop`; then keeps the latest facts and ends.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let keeper = keep_facts(
+            Arc::clone(&self.fact_store),
+            self.info.clone(),
+            self.kept.clone(),
+        );
+        let keeper = tokio::spawn(keeper);
+        let mut batch = Vec::with_capacity(BATCH);
+        self.handle(Event::Tick);
+        loop {
+            let due = self.partition.poll_timeout();
+            let tick = async {
+                match due {
+                    Some(at) => self.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                reading = self.readings.recv() => match reading {
+                    Some((node, reading)) => self.read(node, reading),
+                    None => break,
+                },
+                count = self.asks.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        break;
+                    }
+                    for ask in batch.drain(..) {
+                        self.ask(ask);
+                    }
+                }
+                () = tick => self.handle(Event::Tick),
+            }
+        }
+        let last = Arc::clone(&self.partition.snapshot().facts);
+        self.facts.send_replace(Some(last));
+        drop(self);
+        if keeper.await.is_err() {
+            warn!("the keeper of facts ended early");
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::Tell(event) => {
+                match &event {
+                    Event::Unpark(id) => _ = self.waits.remove(id),
+                    Event::Unneed(id) => _ = self.needs.remove(id),
+                    Event::Observed(_)
+                    | Event::Need { .. }
+                    | Event::Hurry(_)
+                    | Event::Park { .. }
+                    | Event::RowWritten { .. }
+                    | Event::Drain { .. }
+                    | Event::Resume(_)
+                    | Event::Tick => {}
+                }
+                self.handle(event);
+            }
+            Ask::Park(id, event, done) => {
+                if !done.is_closed() {
+                    self.waits.insert(id, done);
+                    self.handle(event);
+                }
+            }
+            Ask::Need(id, event, done) => {
+                if !done.is_closed() {
+                    self.needs.insert(id, done);
+                    self.handle(event);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, node: NodeId, reading: Reading) {
+        match reading {
+            Reading::Observed { observation, faults } => {
+                let text = faults.first().map(ToString::to_string);
+                self.note(node, text);
+                self.handle(Event::Observed(observation));
+            }
+            Reading::Unreachable { error, .. } => self.note(node, Some(error.to_string())),
+            Reading::RowWritten { epoch, result } => {
+                let outcome = match result {
+                    Ok(ports::RowOutcome::Stands(row)) => RowOutcome::Stands(row),
+                    Ok(ports::RowOutcome::Refused) => RowOutcome::NotThere,
+                    Err(error) => {
+                        self.note(node, Some(error.to_string()));
+                        RowOutcome::Failed
+                    }
+                };
+                self.handle(Event::RowWritten { epoch, outcome });
+            }
+        }
+    }
+
+    /// Logs what ails a node when it changes, not at every poll.
+    fn note(&mut self, node: NodeId, error: Option<String>) {
+        let Some(last) = self.last_errors.get_mut(node.index()) else { return };
+        if *last == error {
+            return;
+        }
+        let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
+        let partition = self.info.name.as_str();
+        match &error {
+            Some(error) => warn!(partition, node = name, error, "node in trouble"),
+            None => info!(partition, node = name, "node answers"),
+        }
+        *last = error;
+    }
+
+    fn handle(&mut self, event: Event) {
+        let effects = self.partition.handle(event, self.clock.now());
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Publish(snapshot) => {
+                let sent_at = snapshot.trail.last().map(|sample| sample.sent_at);
+                self.snapshot.store(snapshot);
+                self.sampled.send_if_modified(|known| {
+                    let moved = *known != sent_at;
+                    *known = sent_at;
+                    moved
+                });
+            }
+            Effect::Wake(id, end) => {
+                if let Some(done) = self.waits.remove(&id) {
+                    // The caller may have gone; then nobody wants to know.
+                    _ = done.send(end);
+                }
+            }
+            Effect::Sampled(id) => {
+                if let Some(done) = self.needs.remove(&id) {
+                    _ = done.send(());
+                }
+            }
+            Effect::Pace(node, pace) => {
+                if let Some(port) = self.ports.get(node.index()) {
+                    let demand =
+                        Demand { interval: pace.interval, sample_after: pace.sample_after };
+                    port.demand.send_replace(demand);
+                }
+            }
+            Effect::WriteRow { node, incarnation, row } => {
+                let command = Command::WriteRow { incarnation, row };
+                let port = self.ports.get(node.index());
+                if port.is_none_or(|port| port.commands.try_send(command).is_err()) {
+                    let (epoch, outcome) = (row.epoch, RowOutcome::NotThere);
+                    self.handle(Event::RowWritten { epoch, outcome });
+                }
+            }
+            Effect::StoreFacts(facts) => {
+                self.facts.send_replace(Some(facts));
+            }
+            Effect::Emit(notable) => self.emit(&notable),
+        }
+    }
+
+    fn emit(&self, notable: &Notable) {
+        let partition = self.info.name.as_str();
+        let name = |node: &NodeId| {
+            self.info.nodes.get(node.index()).map_or("?", |info| info.name.as_str())
+        };
+        match notable {
+            Notable::Leadership(leadership) => {
+                let leader = leadership.leader();
+                let node = leader.as_ref().map(|leader| name(&leader.node));
+                let epoch = leader.map(|leader| leader.epoch.to_string());
+                if leadership.is_split() {
+                    warn!(partition, "several nodes claim to lead");
+                } else {
+                    info!(partition, node, epoch, "leadership changed");
+                }
+            }
+            Notable::Quarantined(node, why) => {
+                warn!(partition, node = name(node), ?why, "node quarantined");
+            }
+            Notable::RowConflict(epoch) => {
+                warn!(partition, %epoch, "the origin of an epoch is contradicted");
+            }
+            Notable::NewEpoch { row, unknown } => {
+                info!(partition, epoch = %row.epoch, unknown, "a new epoch was placed");
+            }
+            Notable::RowUnwritable(epoch) => {
+                warn!(partition, %epoch, "the lineage row cannot be written");
+            }
+            Notable::ForeignSystem(node) => {
+                warn!(partition, node = name(node), "node answers as another database");
+            }
+        }
+    }
+}
+
+/// Keeps the newest facts, one write at a time; ends when their partition does.
+async fn keep_facts<F: FactStore>(
+    store: Arc<F>,
+    info: PartitionInfo,
+    mut newest: watch::Receiver<Option<Arc<Facts>>>,
+) {
+    let names: Vec<String> = info.nodes.iter().map(|node| node.name.clone()).collect();
+    while newest.changed().await.is_ok() {
+        let facts = newest.borrow_and_update().clone();
+        let Some(facts) = facts else { continue };
+        if let Err(error) = store.save(info.id, &names, &facts).await {
+            warn!(partition = info.name.as_str(), %error, "facts could not be kept");
+        }
+    }
+}

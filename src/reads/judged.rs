@@ -1,0 +1,129 @@
+//! What a session demands of a partition now: `resolve`, with the samples it asks for.
+
+use std::time::Duration;
+
+use tidegate_core::instant::Instant;
+use tidegate_core::partition::Need;
+use tidegate_core::routing::{Level, Policy};
+use tidegate_core::snapshot::Snapshot;
+use tidegate_core::token::{Change, SessionToken};
+use tidegate_core::trail::{Ready, Requested, Resolution, resolve};
+
+use super::Reads;
+use crate::partitions::PartitionHandle;
+use crate::ports::TokenStore;
+use crate::sessions::{Holder, losses_to_notices};
+
+/// Times a call may ask for a leader sample.
+const SAMPLES_MAX: u32 = 2;
+
+/// What a call demands, of every kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Demanded {
+    pub session: bool,
+    pub bound: Option<Duration>,
+    pub global: bool,
+    /// When the call arrived.
+    pub since: Instant,
+}
+
+impl Demanded {
+    pub(super) fn by(policy: &Policy, since: Instant) -> Self {
+        let by_time = matches!(policy.level, Level::Bounded | Level::Session | Level::Global);
+        Self {
+            session: policy.asks_session(),
+            bound: policy.bound.filter(|_| by_time),
+            global: policy.level == Level::Global,
+            since,
+        }
+    }
+}
+
+impl<S: TokenStore> Reads<S> {
+    /// Resolves a session against the snapshot of now; waits for a leader sample where needed.
+    pub(super) async fn judged(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        demanded: Demanded,
+        until: Instant,
+    ) -> (Ready, std::sync::Arc<Snapshot>) {
+        let mut asked_samples = 0;
+        let mut gave_up = false;
+        loop {
+            let now = self.clock.now();
+            let snapshot = handle.snapshot();
+            let requested = self.requested(handle, holder, demanded, gave_up, &snapshot);
+            match resolve(&requested, &snapshot.line(now), now) {
+                Resolution::Ready(ready) => return (ready, snapshot),
+                Resolution::NeedSample { since } => {
+                    let until = until.min(now + self.limits.poll_timeout);
+                    asked_samples += 1;
+                    let came = handle.need(Need::Leader, since, until).await;
+                    gave_up = !came || asked_samples >= SAMPLES_MAX;
+                }
+            }
+        }
+    }
+
+    fn requested<'a>(
+        &self,
+        handle: &PartitionHandle,
+        holder: &'a Holder,
+        demanded: Demanded,
+        gave_up: bool,
+        snapshot: &Snapshot,
+    ) -> Requested<'a> {
+        let key = handle.key();
+        let guards = &snapshot.settings.guards;
+        let upgraded = handle.info().upgraded_from;
+        let gate = holder.gate_binds(key).then_some(snapshot.settings.gate);
+        Requested {
+            key,
+            component: holder.component(key),
+            former: holder
+                .former(key)
+                .map(|(former, component)| {
+                    (former, component, upgraded == Some(former.system_tag))
+                })
+                .collect(),
+            known: holder.known(key, guards),
+            session: demanded.session,
+            gate,
+            barrier: holder.barrier(key.partition),
+            bound: demanded.bound,
+            global: demanded.global,
+            since: demanded.since,
+            gave_up,
+        }
+    }
+
+    /// The change a resolved session makes to its holders.
+    pub(super) fn change_of(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        ready: &Ready,
+    ) -> Change {
+        let mut join = SessionToken::new();
+        for (key, component) in &ready.raise.join {
+            join.join_component(*key, component);
+        }
+        let settle = ready.raise.settle.iter().filter_map(|key| {
+            let judged = if *key == handle.key() {
+                holder.component(*key)
+            } else {
+                holder.former(handle.key()).find(|(former, _)| former == key).map(|(_, c)| c)
+            };
+            judged.map(|component| (*key, component.clone()))
+        });
+        let told_seconds = self.clock.wall_seconds();
+        Change {
+            drop: ready.raise.drop.clone(),
+            settle: settle.collect(),
+            join,
+            tell: losses_to_notices(handle.info().id, &ready.losses, told_seconds),
+            acknowledge: Vec::new(),
+        }
+    }
+}

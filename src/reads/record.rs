@@ -1,0 +1,315 @@
+//! Evidence of a write or a read, turned into marks.
+//!
+//! Evidence raises only the session that brings it. What a replica showed becomes a mark only where
+//! its line is proven; otherwise the next observation of that incarnation *sent after the call*
+//! does, and where that proves nothing either, a leader sample sent after the call.
+
+use std::sync::Arc;
+
+use tidegate_core::evidence::{Evidence, EvidenceError, EvidenceKind, Role};
+use tidegate_core::guards::Guards;
+use tidegate_core::instant::Instant;
+use tidegate_core::lineage::{Epoch, Incarnation};
+use tidegate_core::partition::Need;
+use tidegate_core::snapshot::Snapshot;
+use tidegate_core::token::{Change, Component, Mark, Notice, NoticeKind, SessionToken};
+use tidegate_core::trail::Loss;
+use tidegate_core::views::ViewRole;
+
+use super::{Caller, ReadError, Reads};
+use crate::partitions::PartitionHandle;
+use crate::ports::{Stored, TokenStore};
+use crate::sessions::{Asked, Holder, RaiseWhom, Whom, losses_to_notices};
+
+/// What a session wrote or saw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Observed {
+    /// What `capture()` returned after COMMIT or `sample()` after a read; and what `before()`
+    /// returned inside the transaction, or nothing.
+    Evidence {
+        /// The capture or sample.
+        text: String,
+        /// The reading before COMMIT; empty: none.
+        before: String,
+    },
+    /// It read from this incarnation and cannot sample.
+    Incarnation(String),
+    /// Something reached it by another way: it depends on everything the leader has now.
+    LeaderNow,
+}
+
+/// What was recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// The token to carry from now on; empty: nothing changed.
+    pub token: String,
+    /// Where it was kept; `None`: nowhere but in the token.
+    pub stored: Option<Stored>,
+    /// What was lost and not acknowledged.
+    pub notices: Vec<Notice>,
+}
+
+/// What was learned of one partition.
+struct Learned {
+    handle: Arc<PartitionHandle>,
+    component: Component,
+    losses: Vec<Loss>,
+    wrote: bool,
+}
+
+impl<S: TokenStore> Reads<S> {
+    /// Records what a session wrote or saw.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then nothing was recorded, but for evidence the caller carried besides.
+    pub async fn record(
+        &self,
+        caller: Caller,
+        partition: &str,
+        observed: Observed,
+        raise: RaiseWhom,
+        deadline: Option<Instant>,
+    ) -> Result<Recorded, ReadError> {
+        let since = self.clock.now();
+        let learned = match &observed {
+            Observed::Evidence { text, before } => {
+                self.from_evidence(text, before, partition, since).await?
+            }
+            Observed::Incarnation(text) => {
+                let incarnation = Incarnation::parse(text)?;
+                let handle = self.of_system(incarnation.system, partition)?;
+                self.from_incarnation(handle, incarnation, since, deadline).await
+            }
+            Observed::LeaderNow => {
+                let handle = Arc::clone(self.partition(partition)?);
+                self.from_leader(handle, since, deadline, None).await
+            }
+        };
+        let holder = self.delivered(caller).await?;
+        let (change, whom) = self.change_for(&learned, raise);
+        let committed = self.sessions.commit(&holder, change, whom).await?;
+        Ok(Recorded {
+            token: committed.token,
+            stored: committed.stored,
+            notices: committed.notices,
+        })
+    }
+
+    /// Who is asking, after evidence it could not record before was recorded.
+    pub(super) async fn delivered(&self, caller: Caller) -> Result<Holder, ReadError> {
+        let since = self.clock.now();
+        let (subject, max_token_chars) = (caller.subject.as_str(), caller.max_token_chars);
+        let asked = Asked { subject, tokens: &caller.tokens, max_token_chars };
+        let mut holder = self.sessions.identify(asked).await?;
+        for text in &caller.evidence {
+            let learned = self.from_evidence(text, "", "", since).await?;
+            let (change, _) = self.change_for(&learned, RaiseWhom::All);
+            holder = self.sessions.adopt(holder, change).await?;
+        }
+        Ok(holder)
+    }
+
+    fn change_for(&self, learned: &Learned, raise: RaiseWhom) -> (Change, Whom) {
+        let handle = &learned.handle;
+        let join = SessionToken::of(handle.key(), learned.component.clone());
+        let told_seconds = self.clock.wall_seconds();
+        let tell = losses_to_notices(handle.info().id, &learned.losses, told_seconds);
+        let change = Change { join, tell, ..Change::default() };
+        (change, if learned.wrote { Whom::Write } else { Whom::Read(raise) })
+    }
+
+    fn of_system(
+        &self,
+        system: tidegate_core::lineage::SystemId,
+        partition: &str,
+    ) -> Result<Arc<PartitionHandle>, ReadError> {
+        let found = self.partitions.of_system(system);
+        let handle = found
+            .ok_or_else(|| ReadError::EvidenceForeign { system: system.to_string() })?;
+        if !partition.is_empty() && handle.info().name != partition {
+            self.partition(partition)?;
+            let text = format!(
+                "the evidence is of partition `{}`, not `{partition}`: leave the partition out, \
+                 it follows from the evidence",
+                handle.info().name
+            );
+            return Err(ReadError::Malformed(text));
+        }
+        Ok(Arc::clone(handle))
+    }
+
+    async fn from_evidence(
+        &self,
+        text: &str,
+        before: &str,
+        partition: &str,
+        since: Instant,
+    ) -> Result<Learned, ReadError> {
+        let guards = self.guards();
+        let evidence = Evidence::parse(text, &guards)?;
+        let handle = self.of_system(evidence.incarnation.system, partition)?;
+        let before = match before {
+            "" => None,
+            before => Some(Evidence::parse(before, &guards)?),
+        };
+        match evidence.kind {
+            EvidenceKind::Capture => {
+                let mark = written(&evidence, before.as_ref(), &handle, &guards)?;
+                // The next read should find the flush of this write known.
+                handle.hurry();
+                let component = mark.map_or_else(
+                    Component::unresolved,
+                    |(epoch, mark)| Component::of(epoch, mark),
+                );
+                Ok(Learned { handle, component, losses: Vec::new(), wrote: true })
+            }
+            EvidenceKind::Sample => Ok(self.from_sample(handle, &evidence, since).await),
+            EvidenceKind::Before | EvidenceKind::Poll => {
+                Err(EvidenceError::Field { field: "kind" }.into())
+            }
+        }
+    }
+
+    /// A sample is a mark at once where its line is proven.
+    async fn from_sample(
+        &self,
+        handle: Arc<PartitionHandle>,
+        evidence: &Evidence,
+        since: Instant,
+    ) -> Learned {
+        let proven = proven_sample(&handle.snapshot(), evidence);
+        match proven {
+            Some((epoch, mark)) => {
+                let component = Component::of(epoch, mark);
+                Learned { handle, component, losses: Vec::new(), wrote: false }
+            }
+            None => self.from_incarnation(handle, evidence.incarnation, since, None).await,
+        }
+    }
+
+    /// The next observation of the incarnation sent after the call, if its position counts.
+    async fn from_incarnation(
+        &self,
+        handle: Arc<PartitionHandle>,
+        incarnation: Incarnation,
+        since: Instant,
+        deadline: Option<Instant>,
+    ) -> Learned {
+        let asked_for = handle.snapshot();
+        let guards = &asked_for.settings.guards;
+        let max_age = asked_for.settings.view_max_age;
+        let now = self.clock.now();
+        let alive = asked_for.views.iter().flatten().any(|view| {
+            view.incarnation == incarnation && now.since(view.sent_at) <= max_age
+        });
+        let unsampled = !guards.sample_after();
+        let until = self.ends_at(deadline, self.limits.poll_timeout);
+        if alive
+            && (unsampled || handle.need(Need::Incarnation(incarnation), since, until).await)
+            && let Some((epoch, mark)) = seen_of(&handle.snapshot(), incarnation)
+        {
+            let component = Component::of(epoch, mark);
+            return Learned { handle, component, losses: Vec::new(), wrote: false };
+        }
+        let read_in = Epoch::new(0, incarnation.life);
+        self.from_leader(handle, since, deadline, Some(read_in)).await
+    }
+
+    /// A leader sample sent after the call; without a leader the component stays unresolved.
+    async fn from_leader(
+        &self,
+        handle: Arc<PartitionHandle>,
+        since: Instant,
+        deadline: Option<Instant>,
+        read_in: Option<Epoch>,
+    ) -> Learned {
+        let until = self.ends_at(deadline, self.limits.poll_timeout);
+        let came = handle.need(Need::Leader, since, until).await;
+        let sample = handle.snapshot().trail.since(since).next().filter(|_| came);
+        let Some(sample) = sample else {
+            let component = Component::unresolved();
+            return Learned { handle, component, losses: Vec::new(), wrote: false };
+        };
+        let component = Component::of(sample.epoch, Mark::demand(sample.position));
+        let losses = read_in.map(|lost| Loss {
+            kind: NoticeKind::PossiblyLost,
+            lost,
+            child: sample.epoch,
+            future: false,
+        });
+        Learned { handle, component, losses: losses.into_iter().collect(), wrote: false }
+    }
+
+    fn guards(&self) -> Guards {
+        let any = self.partitions.iter().next();
+        any.map_or_else(Guards::on, |handle| handle.snapshot().settings.guards)
+    }
+}
+
+/// The mark of a write; `None`: nothing but that there was one is known.
+fn written(
+    capture: &Evidence,
+    before: Option<&Evidence>,
+    handle: &PartitionHandle,
+    guards: &Guards,
+) -> Result<Option<(Epoch, Mark)>, ReadError> {
+    let (Some(epoch), Role::Writable { insert, flush, .. }) = (capture.epoch(), capture.role)
+    else {
+        return Err(EvidenceError::InRecovery.into());
+    };
+    let never = handle.info().async_commits_never;
+    let Some(before) = before else {
+        let upto = if never { flush } else { insert };
+        return Ok(Some((epoch, Mark::wrote(None, upto))));
+    };
+    if before.kind != EvidenceKind::Before {
+        let text = "`before` must be what tidegate.before() returned inside the transaction";
+        return Err(ReadError::Malformed(text.to_owned()));
+    }
+    let (Some(began_in), Role::Writable { insert: began_at, .. }) = (before.epoch(), before.role)
+    else {
+        return Ok(None);
+    };
+    if began_in != epoch && guards.moved_capture() {
+        // The capture comes from another life than the write: where the write ended is unknown.
+        return Ok(Some((began_in, Mark::wrote_past(began_at))));
+    }
+    let upto = if never || !before.asynchronous { flush } else { insert };
+    Ok(Some((epoch, Mark::wrote(Some(began_at.meet(upto)), upto))))
+}
+
+/// What a sample proves at once.
+fn proven_sample(snapshot: &Snapshot, evidence: &Evidence) -> Option<(Epoch, Mark)> {
+    let position = evidence.position()?;
+    let mut views = snapshot.views.iter().flatten();
+    let view = views.find(|view| view.incarnation == evidence.incarnation);
+    match evidence.role {
+        Role::Writable { .. } => evidence.epoch().map(|epoch| (epoch, Mark::saw(position))),
+        Role::Standby { received_timeline } => {
+            let row = evidence.row?;
+            if view.is_some_and(|view| view.quarantine.is_some()) {
+                return None;
+            }
+            let proven = view.and_then(|view| view.proven_under(row));
+            let follows = received_timeline == Some(row.timeline)
+                || proven.is_some_and(|proven| proven.covers(position));
+            follows.then_some((row, Mark::saw(position)))
+        }
+    }
+}
+
+/// What the latest view of an incarnation proves that a reader may have seen.
+fn seen_of(snapshot: &Snapshot, incarnation: Incarnation) -> Option<(Epoch, Mark)> {
+    let mut views = snapshot.views.iter().flatten();
+    let view = views.find(|view| view.incarnation == incarnation)?;
+    if view.quarantine.is_some() {
+        return None;
+    }
+    match view.role {
+        ViewRole::Writable(epoch) => view.applied.map(|applied| (epoch, Mark::saw(applied))),
+        ViewRole::Standby => {
+            let place = view.place();
+            place.last.zip(place.counted.map(Mark::saw))
+        }
+    }
+}

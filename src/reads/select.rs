@@ -1,0 +1,335 @@
+//! One read, from its session to a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::instant::Instant;
+use tidegate_core::leader::Contender;
+use tidegate_core::lineage::Incarnation;
+use tidegate_core::partition::{WaitEnd, WaitFor};
+use tidegate_core::routing::{
+    Guarantee, Plan, Policy, Reason, Shadow, Step, decide, met, shadow, valid_for,
+};
+use tidegate_core::snapshot::{Lag, Snapshot};
+use tidegate_core::token::{Notice, NoticeKind};
+use tidegate_core::trail::{Known, Ready};
+use tidegate_core::views::NodeId;
+
+use super::judged::Demanded;
+use super::{Caller, ReadError, Reads, node_of};
+use crate::partitions::PartitionHandle;
+use crate::ports::TokenStore;
+use crate::sessions::{Holder, RaiseWhom, Whom};
+
+/// Times a read may be judged again because something changed while it waited.
+const ROUNDS_MAX: u32 = 256;
+
+/// A node that may be read, with the lives it may be read in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// Which.
+    pub node: NodeId,
+    /// The lives the answer is true for.
+    pub incarnations: Vec<Incarnation>,
+    /// For a leader: the timeline it must be on, not in recovery.
+    pub timeline: Option<u32>,
+}
+
+/// Where a read goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// To this node; `stale`: labelled, how far it is behind.
+    Served {
+        /// Where.
+        named: Named,
+        /// Present: the node lacks something; how much, if that can be shown.
+        stale: Option<Option<Lag>>,
+    },
+    /// Nowhere now.
+    Refused {
+        /// When to try again.
+        retry_after: Duration,
+        /// How far the best replica is behind.
+        best: Option<Lag>,
+    },
+}
+
+/// One read, answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Selected {
+    /// Where it goes.
+    pub answer: Answer,
+    /// What that really meets.
+    pub met: Vec<Guarantee>,
+    /// Why.
+    pub reason: Reason,
+    /// How long it waited.
+    pub waited: Duration,
+    /// The token to carry from now on; empty: nothing changed.
+    pub token: String,
+    /// What was lost and not acknowledged.
+    pub notices: Vec<Notice>,
+    /// How long, from the caller's own send, the bound holds.
+    pub valid_for: Option<Duration>,
+    /// What the node the application would have read had.
+    pub shadow: Option<Shadow>,
+    /// The leader's epoch, for people.
+    pub epoch: String,
+    /// Says whether the read carried anything to be judged by.
+    pub had_token: bool,
+}
+
+/// What a select asks besides its session.
+#[derive(Clone, Debug)]
+pub struct SelectAsked {
+    /// In which partition.
+    pub partition: String,
+    /// How fresh.
+    pub policy: Policy,
+    /// Whom a replaced mark raises.
+    pub raise: RaiseWhom,
+    /// A lost write is an error.
+    pub loss_is_error: bool,
+    /// The node read before, if any.
+    pub previous: String,
+    /// The node the application would read by itself, if any.
+    pub shadow: String,
+    /// The caller's own deadline.
+    pub deadline: Option<Instant>,
+}
+
+/// How far one read has walked.
+struct Walk {
+    since: Instant,
+    ends_at: Instant,
+    /// Park steps that ended without a node.
+    parks_done: usize,
+    /// When the current park step gives up.
+    park_until: Option<Instant>,
+    waited: bool,
+    cap_full: Option<Duration>,
+    pick: u64,
+}
+
+impl<S: TokenStore> Reads<S> {
+    /// Finds a node for one read.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it could not be decided; that it was refused is an answer.
+    pub async fn select(
+        &self,
+        caller: Caller,
+        asked: SelectAsked,
+    ) -> Result<Selected, ReadError> {
+        let since = self.clock.now();
+        let handle = Arc::clone(self.partition(&asked.partition)?);
+        let previous = handle.node(&asked.previous);
+        let shadowed = match asked.shadow.as_str() {
+            "" => None,
+            name => Some(node_of(&handle, name)?),
+        };
+        let holder = self.delivered(caller).await?;
+        let mut walk = Walk {
+            since,
+            ends_at: self.ends_at(asked.deadline, Duration::MAX),
+            parks_done: 0,
+            park_until: None,
+            waited: false,
+            cap_full: None,
+            pick: fastrand::u64(..),
+        };
+        let demanded = Demanded::by(&asked.policy, since);
+        for _ in 0..ROUNDS_MAX {
+            let (ready, snapshot) = self.judged(&handle, &holder, demanded, walk.ends_at).await;
+            let now = self.clock.now();
+            let plan = decide(&ready, &snapshot, &asked.policy, previous, now, walk.pick);
+            let judged = Judged { ready, snapshot, plan };
+            if let Some(end) = self.walk(&handle, &judged, &asked.policy, &mut walk).await {
+                let shadow = shadowed.map(|n| shadow(&judged.ready, &judged.snapshot, n, now));
+                return self.finish(&handle, &holder, &asked, judged, end, shadow, &walk).await;
+            }
+        }
+        Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
+    }
+
+    /// Walks the plan to its end; `None`: something changed, judge again.
+    async fn walk(
+        &self,
+        handle: &PartitionHandle,
+        judged: &Judged,
+        policy: &Policy,
+        walk: &mut Walk,
+    ) -> Option<End> {
+        let mut parks = 0;
+        for step in &judged.plan.steps {
+            let now = self.clock.now();
+            match step {
+                Step::Serve { node } => {
+                    let reason = if walk.waited { Reason::Waited } else { Reason::Covered };
+                    return Some(End::serve(*node, reason));
+                }
+                Step::Park { nodes, budget } => {
+                    parks += 1;
+                    if parks <= walk.parks_done {
+                        continue;
+                    }
+                    let until = *walk.park_until.get_or_insert((now + *budget).min(walk.ends_at));
+                    let floor = judged.ready.floor.clone();
+                    match handle.park(floor, nodes.clone(), WaitFor::Any, until).await {
+                        WaitEnd::Fresh(_) | WaitEnd::Judge => {
+                            walk.waited = true;
+                            return None;
+                        }
+                        WaitEnd::Expired | WaitEnd::Gone | WaitEnd::Full => {
+                            walk.parks_done = parks;
+                            walk.park_until = None;
+                        }
+                    }
+                }
+                Step::Leader { leader, fallback: false } => {
+                    let by_policy = policy.level == tidegate_core::routing::Level::Leader;
+                    let reason = if by_policy { Reason::LeaderByPolicy } else { Reason::NotCovered };
+                    return Some(End::Leader { leader: *leader, reason });
+                }
+                Step::Leader { leader, fallback: true } => {
+                    if walk.cap_full.is_none() {
+                        match handle.try_admit(now) {
+                            Ok(()) => {
+                                let reason = Reason::LeaderFallback;
+                                return Some(End::Leader { leader: *leader, reason });
+                            }
+                            Err(full) => {
+                                walk.cap_full =
+                                    Some(full.retry_after.unwrap_or(Duration::from_secs(1)));
+                            }
+                        }
+                    }
+                }
+                Step::Stale { node, lag } => return Some(End::Stale { node: *node, lag: *lag }),
+                Step::Refuse { reason } => return Some(End::Refuse { reason: *reason }),
+            }
+        }
+        Some(End::Refuse { reason: Reason::NotCovered })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the facts of one walk, gathered once")]
+    async fn finish(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        asked: &SelectAsked,
+        judged: Judged,
+        end: End,
+        shadow: Option<Shadow>,
+        walk: &Walk,
+    ) -> Result<Selected, ReadError> {
+        let now = self.clock.now();
+        let Judged { ready, snapshot, .. } = judged;
+        let change = self.change_of(handle, holder, &ready);
+        let committed = self.sessions.commit(holder, change, Whom::Read(asked.raise)).await?;
+        let lost = committed.notices.iter().any(|notice| notice.kind == NoticeKind::WriteLost);
+        if asked.loss_is_error && lost {
+            return Err(ReadError::LostWrite { partition: handle.info().name.clone() });
+        }
+        let policy = &asked.policy;
+        let unknown = holder.known(handle.key(), &snapshot.settings.guards) == Known::No;
+        let (answer, met, reason, valid) = match end {
+            End::Serve { node, reason } => {
+                let named = name_replica(&snapshot, node);
+                let met = met(&ready, policy, false);
+                let reason = reason_of(reason, &ready, unknown && policy.asks_session());
+                let valid = valid_for(&snapshot, policy, node, now);
+                (Answer::Served { named, stale: None }, met, reason, valid)
+            }
+            End::Leader { leader, reason } => {
+                let answer = Answer::Served { named: name_leader(&snapshot, leader), stale: None };
+                (answer, met(&ready, policy, true), reason, policy.bound)
+            }
+            End::Stale { node, lag } => {
+                let named = name_replica(&snapshot, node);
+                let answer = Answer::Served { named, stale: Some(lag) };
+                (answer, Vec::new(), Reason::StaleByPolicy, None)
+            }
+            End::Refuse { reason } => {
+                let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
+                let best = best.min_by_key(|lag| (lag.time, lag.bytes));
+                let capped = walk.cap_full.is_some() && reason == Reason::NotCovered;
+                let reason = if capped { Reason::CapExhausted } else { reason };
+                let retry_after = walk.cap_full.unwrap_or(snapshot.settings.idle_interval);
+                (Answer::Refused { retry_after, best }, Vec::new(), reason, None)
+            }
+        };
+        Ok(Selected {
+            answer,
+            met,
+            reason,
+            waited: if walk.waited { now.since(walk.since) } else { Duration::ZERO },
+            token: committed.token,
+            notices: committed.notices,
+            valid_for: valid,
+            shadow,
+            epoch: epoch_text(&snapshot),
+            had_token: holder.carries_token(),
+        })
+    }
+}
+
+/// A read as judged once.
+struct Judged {
+    ready: Ready,
+    snapshot: Arc<Snapshot>,
+    plan: Plan,
+}
+
+/// What a walk ended in.
+enum End {
+    Serve { node: NodeId, reason: Reason },
+    Leader { leader: Contender, reason: Reason },
+    Stale { node: NodeId, lag: Option<Lag> },
+    Refuse { reason: Reason },
+}
+
+impl End {
+    const fn serve(node: NodeId, reason: Reason) -> Self {
+        Self::Serve { node, reason }
+    }
+}
+
+/// A covered read still says what it could not know.
+fn reason_of(reason: Reason, ready: &Ready, unknown: bool) -> Reason {
+    if ready.losses.iter().any(|loss| loss.future) {
+        Reason::FutureMark
+    } else if unknown {
+        Reason::UnknownSession
+    } else if ready.ungated {
+        Reason::NotProvable
+    } else {
+        reason
+    }
+}
+
+/// A replica, with the life it was seen in.
+pub(super) fn name_replica(snapshot: &Snapshot, node: NodeId) -> Named {
+    let incarnations = snapshot.view(node).map(|view| view.incarnation).into_iter().collect();
+    Named { node, incarnations, timeline: None }
+}
+
+/// The leader, with what must be checked when a connection is taken.
+pub(super) fn name_leader(snapshot: &Snapshot, leader: Contender) -> Named {
+    Named {
+        timeline: Some(leader.epoch.timeline),
+        incarnations: vec![leader.epoch.incarnation(system_of(snapshot, leader))],
+        node: leader.node,
+    }
+}
+
+fn system_of(snapshot: &Snapshot, leader: Contender) -> tidegate_core::lineage::SystemId {
+    let view = snapshot.view(leader.node);
+    view.map_or(tidegate_core::lineage::SystemId::new(0), |view| view.incarnation.system)
+}
+
+/// The epoch of the leader, as text for people and logs.
+pub(super) fn epoch_text(snapshot: &Snapshot) -> String {
+    let head = snapshot.leadership.heads().into_iter().next();
+    head.map_or_else(String::new, |epoch| epoch.to_string())
+}

@@ -1,0 +1,199 @@
+//! One wait, from its session to nodes that have everything it depends on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::instant::Instant;
+use tidegate_core::partition::{WaitEnd, WaitFor};
+use tidegate_core::routing::Reason;
+use tidegate_core::snapshot::{Lag, Snapshot, WhyNot};
+use tidegate_core::token::Notice;
+use tidegate_core::trail::{Known, Ready, Unprovable};
+use tidegate_core::views::NodeId;
+
+use super::judged::Demanded;
+use super::select::{Named, epoch_text, name_leader, name_replica};
+use super::{Caller, ReadError, Reads, node_of};
+use crate::partitions::PartitionHandle;
+use crate::ports::TokenStore;
+use crate::sessions::{Holder, RaiseWhom, Whom};
+
+/// Times a wait may be judged again because something changed.
+const ROUNDS_MAX: u32 = 256;
+
+/// Which nodes a wait is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// One replica.
+    Any,
+    /// Every replica that serves.
+    All,
+    /// The node of this name.
+    Node(String),
+}
+
+/// How a wait ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WaitedFor {
+    /// This node has everything.
+    Fresh(Named),
+    /// The budget ended.
+    TimedOut,
+    /// Something the session depends on was lost.
+    Lost,
+    /// What the session depends on cannot be known now.
+    Unknown,
+    /// None of the nodes serves any more.
+    Gone,
+}
+
+/// One wait, answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waited {
+    /// How it ended.
+    pub outcome: WaitedFor,
+    /// Why.
+    pub reason: Reason,
+    /// How long it took.
+    pub waited: Duration,
+    /// The token to carry from now on; empty: nothing changed.
+    pub token: String,
+    /// What was lost and not acknowledged.
+    pub notices: Vec<Notice>,
+    /// How far the best replica is behind.
+    pub best: Option<Lag>,
+    /// The leader's epoch, for people.
+    pub epoch: String,
+}
+
+impl<S: TokenStore> Reads<S> {
+    /// Waits until nodes have everything the session depends on.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it could not be decided; that it timed out is an answer.
+    pub async fn wait(
+        &self,
+        caller: Caller,
+        partition: &str,
+        target: Target,
+        budget: Duration,
+        deadline: Option<Instant>,
+    ) -> Result<Waited, ReadError> {
+        let since = self.clock.now();
+        let handle = Arc::clone(self.partition(partition)?);
+        let named = match &target {
+            Target::Node(name) => Some(node_of(&handle, name)?),
+            Target::Any | Target::All => None,
+        };
+        let holder = self.delivered(caller).await?;
+        let until = self.ends_at(deadline, budget);
+        let demanded = Demanded { session: true, bound: None, global: false, since };
+        for _ in 0..ROUNDS_MAX {
+            let (ready, snapshot) = self.judged(&handle, &holder, demanded, until).await;
+            let outcome = match self.ended(&handle, &holder, &ready, &snapshot) {
+                Some(outcome) => outcome,
+                None => match self.park(&handle, &ready, &snapshot, (&target, named), until).await? {
+                    Some(outcome) => outcome,
+                    None => continue,
+                },
+            };
+            return self.waited(&handle, &holder, &ready, outcome, since).await;
+        }
+        Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
+    }
+
+    /// What ends a wait before it is parked.
+    fn ended(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        ready: &Ready,
+        snapshot: &Snapshot,
+    ) -> Option<WaitedFor> {
+        if !ready.losses.is_empty() {
+            return Some(WaitedFor::Lost);
+        }
+        let unknown = holder.known(handle.key(), &snapshot.settings.guards) == Known::No;
+        match ready.unprovable {
+            Some(Unprovable::UnknownEpoch { .. } | Unprovable::Split) => Some(WaitedFor::Unknown),
+            Some(Unprovable::NoLeader | Unprovable::NoSample) if unknown => {
+                Some(WaitedFor::Unknown)
+            }
+            Some(Unprovable::NoLeader | Unprovable::NoSample) => Some(WaitedFor::TimedOut),
+            None => None,
+        }
+    }
+
+    /// Parks; `None`: something changed, judge again.
+    async fn park(
+        &self,
+        handle: &PartitionHandle,
+        ready: &Ready,
+        snapshot: &Snapshot,
+        (target, named): (&Target, Option<NodeId>),
+        until: Instant,
+    ) -> Result<Option<WaitedFor>, ReadError> {
+        let now = self.clock.now();
+        let leader = snapshot.named_leader(now);
+        if let Some(leader) = leader.filter(|leader| Some(leader.node) == named) {
+            return Ok(Some(WaitedFor::Fresh(name_leader(snapshot, leader))));
+        }
+        let nodes: Vec<NodeId> = match named {
+            Some(node) => vec![node],
+            None => snapshot
+                .nodes()
+                .filter(|node| snapshot.eligible(*node, now) != Err(WhyNot::Writable))
+                .collect(),
+        };
+        let wait_for = if *target == Target::All { WaitFor::All } else { WaitFor::Any };
+        match handle.park(ready.floor.clone(), nodes, wait_for, until).await {
+            WaitEnd::Fresh(nodes) => {
+                let snapshot = handle.snapshot();
+                let node = nodes.first().copied();
+                Ok(node.map(|node| WaitedFor::Fresh(name_replica(&snapshot, node))))
+            }
+            WaitEnd::Judge => Ok(None),
+            WaitEnd::Expired => Ok(Some(WaitedFor::TimedOut)),
+            WaitEnd::Gone => Ok(Some(WaitedFor::Gone)),
+            WaitEnd::Full => {
+                Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
+            }
+        }
+    }
+
+    async fn waited(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        ready: &Ready,
+        outcome: WaitedFor,
+        since: Instant,
+    ) -> Result<Waited, ReadError> {
+        let change = self.change_of(handle, holder, ready);
+        let whom = Whom::Read(RaiseWhom::TokenOrRecord);
+        let committed = self.sessions.commit(holder, change, whom).await?;
+        let (now, snapshot) = (self.clock.now(), handle.snapshot());
+        let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
+        let best = best.min_by_key(|lag| (lag.time, lag.bytes));
+        let reason = match (&outcome, ready.unprovable) {
+            (WaitedFor::Fresh(_), _) => Reason::Waited,
+            (_, Some(Unprovable::NoLeader)) => Reason::NoLeader,
+            (_, Some(Unprovable::NoSample)) => Reason::NotProvable,
+            (_, Some(Unprovable::Split)) => Reason::Split,
+            (_, Some(Unprovable::UnknownEpoch { .. })) => Reason::UnknownEpoch,
+            (WaitedFor::Gone, None) => Reason::NoNode,
+            (WaitedFor::TimedOut | WaitedFor::Lost | WaitedFor::Unknown, None) => {
+                Reason::NotCovered
+            }
+        };
+        Ok(Waited {
+            outcome,
+            reason,
+            waited: now.since(since),
+            token: committed.token,
+            notices: committed.notices,
+            best,
+            epoch: epoch_text(&snapshot),
+        })
+    }
+}
