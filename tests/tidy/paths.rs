@@ -33,7 +33,8 @@ pub(crate) fn named(path: &str, tokens: &[Token]) -> Vec<Named> {
         }
         let mut module = module_of(path);
         module.extend(inline.iter().map(|(name, _)| name.clone()));
-        if text == "use" {
+        // `use<'a>` is a bound, not an import.
+        if text == "use" && tokens.get(at + 1).is_some_and(|t| t.text != "<") {
             let mut raw = Vec::new();
             at = tree(tokens, at + 1, &Vec::new(), &mut raw);
             found.extend(raw.into_iter().map(|name| resolve(name, &module)));
@@ -66,7 +67,7 @@ fn tree(tokens: &[Token], mut at: usize, stem: &[String], found: &mut Vec<Named>
             "::" => {}
             "{" => {
                 at += 1;
-                while tokens.get(at).is_some_and(|t| t.text != "}") {
+                while tokens.get(at).is_some_and(|t| !matches!(t.text.as_str(), "}" | ";")) {
                     at = tree(tokens, at, &segments, found);
                     at += usize::from(tokens.get(at).is_some_and(|t| t.text == ","));
                 }
@@ -119,7 +120,7 @@ fn resolve(name: Named, module: &[String]) -> Named {
 fn use_trees_and_plain_paths_are_found() {
     let text =
         "use a::{b, c::{self, d as e}}; use super::super::f; fn x() { crate::g::h(self::i::J) }
-                mod k { use super::l; }";
+                mod k { use super::l; } fn y() -> impl Z + use<'_> { o; {} } use p::{q;";
     let tokens = super::source::tokens(text);
     let found: Vec<String> =
         named("m/n.rs", &tokens).into_iter().map(|name| name.segments.join("::")).collect();
@@ -131,6 +132,7 @@ fn use_trees_and_plain_paths_are_found() {
         "crate::g::h",
         "crate::m::n::i::J",
         "crate::m::n::l",
+        "p::q",
     ];
     assert_eq!(found, expected);
 }
