@@ -48,10 +48,16 @@ const ROOMS: &[Room] = &[
         plain: false,
         crates: &["libc", "rustix", "serde", "thiserror", "tokio"],
     },
-    Room { name: "ports", rooms: &["core"], plain: false, crates: &["thiserror"] },
+    // A source is driven through channels, and those are the runtime's.
+    Room {
+        name: "ports",
+        rooms: &["core"],
+        plain: false,
+        crates: &["thiserror", "tokio", "tokio_util"],
+    },
     Room {
         name: "seal",
-        rooms: &["core"],
+        rooms: &["core", "ports"],
         plain: false,
         crates: &["base64", "blake3", "constant_time_eq", "hex", "thiserror", "tracing"],
     },
@@ -71,7 +77,7 @@ const ROOMS: &[Room] = &[
         name: "store",
         rooms: &["core", "ports", "clock", "config", "telemetry"],
         plain: true,
-        crates: &["dashmap"],
+        crates: &["dashmap", "serde_json"],
     },
     Room {
         name: "partitions",
@@ -86,8 +92,9 @@ const ROOMS: &[Room] = &[
         crates: &["blake3"],
     },
     Room {
+        // It names the ports as bounds of the sessions it is given, and calls none.
         name: "reads",
-        rooms: &["core", "sessions", "partitions", "clock"],
+        rooms: &["core", "ports", "sessions", "partitions", "clock"],
         plain: true,
         crates: &[],
     },
