@@ -10,14 +10,14 @@ use thiserror::Error;
 pub enum ConfigError {
     /// The file cannot be read.
     #[error(
-        "{}: {source}; name a file with --config, see docs/tidegate.example.toml",
+        "{}: {cause}; name a file with --config, see docs/tidegate.example.toml",
         .file.display()
     )]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Settings are wrong; one line each.
     #[error("{}", lines(.0))]

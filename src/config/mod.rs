@@ -109,7 +109,7 @@ pub enum Tls {
 }
 
 impl Config {
-    /// Loads `file` and applies the overrides of `environment`, as [`std::env::vars`] gives it.
+    /// Loads `file` and applies the overrides of `environment`, as [`environment`] gives it.
     ///
     /// # Errors
     /// [`ConfigError`]: each problem with line, setting and what to do.
@@ -117,10 +117,10 @@ impl Config {
         file: &Path,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let unreadable = |source| ConfigError::Unreadable { file: file.to_owned(), source };
+        let unreadable = |cause| ConfigError::Unreadable { file: file.to_owned(), cause };
         if std::fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
-            let source = std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"));
-            return Err(unreadable(source));
+            let cause = std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"));
+            return Err(unreadable(cause));
         }
         let text = std::fs::read_to_string(file).map_err(unreadable)?;
         Self::parse(&file.display().to_string(), &text, environment)
@@ -141,6 +141,14 @@ impl Config {
             read.map_err(|problem| ConfigError::Wrong(vec![advised(problem)]))?;
         check::check(&document, sections).map_err(ConfigError::Wrong)
     }
+}
+
+/// The environment of this process. What is not Unicode is replaced, so that it is refused where it
+/// matters and ignored where it does not.
+pub fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().map(|(name, value)| {
+        (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+    })
 }
 
 /// Says of a missing setting where to find its value.

@@ -208,7 +208,10 @@ mod tests {
             .with_ansi(false)
             .with_writer(lines.clone())
             .finish();
-        tracing::subscriber::with_default(subscriber, || {
+        let dispatch = tracing::Dispatch::new(subscriber);
+        // With one subscriber alone, a thread that has none may switch events off for all.
+        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+        tracing::dispatcher::with_default(&dispatch, || {
             let (layer, _) = traced(sample_every);
             let serve = service_fn(async |_: Request<()>| {
                 tracing::debug!("inside");

@@ -17,13 +17,13 @@ const KEY_FILE_BYTES_MAX: u64 = 4096;
 pub enum KeyError {
     /// The file cannot be read.
     #[error(
-        "key file {}: {source}; write one with `tidegate token keygen --out FILE`", .file.display()
+        "key file {}: {cause}; write one with `tidegate token keygen --out FILE`", .file.display()
     )]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The file holds something else than a key.
     #[error(
@@ -66,7 +66,7 @@ impl Key {
     /// # Errors
     /// [`KeyError::Unreadable`] and [`KeyError::NotAKey`].
     pub fn load(file: &Path) -> Result<Self, KeyError> {
-        let unreadable = |source| KeyError::Unreadable { file: file.to_owned(), source };
+        let unreadable = |cause| KeyError::Unreadable { file: file.to_owned(), cause };
         let opened = std::fs::File::open(file).map_err(unreadable)?;
         let mode = opened.metadata().map_err(unreadable)?.permissions().mode();
         if mode & 0o007 != 0 {

@@ -22,10 +22,10 @@ pub enum LogFormat {
 pub enum LogError {
     /// `RUST_LOG` is not a filter.
     #[error("environment variable RUST_LOG: {0}; write a level as in `info`, or `tidegate=debug`")]
-    Filter(#[from] tracing_subscriber::filter::FromEnvError),
+    Filter(String),
     /// Somebody else in this process writes them already.
     #[error("events are already written elsewhere: {0}")]
-    Taken(Box<dyn std::error::Error + Send + Sync>),
+    Taken(String),
 }
 
 /// Starts to write events to standard error: from `info` on, unless `RUST_LOG` says otherwise.
@@ -33,8 +33,8 @@ pub enum LogError {
 /// # Errors
 /// [`LogError`], when `RUST_LOG` is no filter or this was done before.
 pub fn start_logs(format: LogFormat) -> Result<(), LogError> {
-    let filter =
-        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env()?;
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
+    let filter = filter.from_env().map_err(|error| LogError::Filter(error.to_string()))?;
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -44,7 +44,7 @@ pub fn start_logs(format: LogFormat) -> Result<(), LogError> {
         LogFormat::Pretty => try_init(lines.finish()),
         LogFormat::Json => try_init(lines.json().flatten_event(true).finish()),
     };
-    started.map_err(|error| LogError::Taken(error.into()))
+    started.map_err(|error| LogError::Taken(error.to_string()))
 }
 
 fn try_init(
