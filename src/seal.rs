@@ -9,10 +9,10 @@ mod key;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::ports::SubjectKey;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use constant_time_eq::constant_time_eq;
-use crate::ports::SubjectKey;
 use thiserror::Error;
 
 pub use key::{Key, KeyError};
