@@ -18,7 +18,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::failure::{failure, from_driver};
-use super::target::{Address, Password, Target, Tls};
+use super::target::{Address, Target};
+use crate::config::{Password, Tls};
 use crate::ports::{SourceError, SourceErrorClass as Class};
 
 /// How long a silent connection stays unquestioned, on our side and on the server's.
@@ -117,9 +118,7 @@ async fn read_password(target: &Target) -> Result<Option<String>, SourceError> {
                 }
             }
         }
-        Password::Environment(name) => std::env::var(name).map(Some).map_err(|_| {
-            unusable(format!("the environment variable {name} should hold the password: set it"))
-        }),
+        Password::Text(secret) => Ok(Some(secret.reveal().to_owned())),
     }
 }
 

@@ -17,7 +17,8 @@ pub(super) fn failure(address: &Address, class: Class, text: String) -> SourceEr
 /// Nothing came back in time.
 pub(super) fn timed_out(address: &Address, limit: Duration) -> SourceError {
     let text = format!(
-        "no answer within {limit:?}: the server is overloaded, stopped, or the network drops packets"
+        "no answer within {limit:?}: the server is overloaded or stopped, or the network drops \
+         packets"
     );
     failure(address, Class::TimedOut, text)
 }

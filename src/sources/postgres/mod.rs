@@ -24,4 +24,4 @@ mod statements;
 pub mod target;
 
 pub use source::PostgresSource;
-pub use target::{Address, AddressError, Password, Target, Timeouts, Tls};
+pub use target::{Address, Target, Timeouts};

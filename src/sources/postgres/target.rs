@@ -2,16 +2,13 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use thiserror::Error;
 use tidegate_core::guards::Guards;
 use tidegate_core::lineage::SystemId;
 use tidegate_core::views::NodeId;
 
-/// The port of an address that names none.
-const DEFAULT_PORT: u16 = 5432;
+use crate::config::{Config, HostPort, Partition, Password, Tls};
 
 /// One server to poll.
 #[derive(Clone, Debug)]
@@ -41,35 +38,33 @@ pub struct Target {
 }
 
 impl Target {
+    /// The targets of one partition, in the order of its nodes.
+    pub fn of<'a>(
+        config: &'a Config,
+        partition: &'a Partition,
+        guards: Guards,
+    ) -> impl Iterator<Item = Self> + 'a {
+        (0..).zip(&partition.nodes).map(move |(index, node)| Self {
+            node: NodeId::new(index),
+            address: Address::from(&node.poll),
+            database: partition.database.clone(),
+            user: partition.user.clone(),
+            password: partition.password.clone(),
+            tls: partition.tls.clone(),
+            cluster: config.cluster.name.as_str().to_owned(),
+            instance: config.cluster.instance.as_str().to_owned(),
+            system: Some(partition.system_id),
+            timeouts: Timeouts::new(config.limits.poll_timeout),
+            guards,
+        })
+    }
+
     /// The name the server lists its connection under: `tidegate/CLUSTER/INSTANCE`.
     ///
     /// PostgreSQL cuts it to 63 bytes.
     pub fn application_name(&self) -> String {
         format!("tidegate/{}/{}", self.cluster, self.instance)
     }
-}
-
-/// Where a password comes from. It is read at every connect, so that a changed one is used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Password {
-    /// There is none.
-    None,
-    /// The first line of a file.
-    File(PathBuf),
-    /// The value of an environment variable.
-    Environment(String),
-}
-
-/// Whether a connection is encrypted. Unix sockets never are.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Tls {
-    /// In the clear.
-    Off,
-    /// Encrypted; the certificate must be signed by one of `ca_file` and name the host.
-    VerifyFull {
-        /// Certificates in PEM form, read at every connect.
-        ca_file: PathBuf,
-    },
 }
 
 /// How long a source waits. Each is a bound: what takes longer has failed.
@@ -83,11 +78,14 @@ pub struct Timeouts {
     pub backoff_max: Duration,
 }
 
-impl Default for Timeouts {
-    /// One second each: a node unseen for five is not eligible, and that leaves two attempts.
-    fn default() -> Self {
-        let second = Duration::from_secs(1);
-        Self { connect: second, poll: second, backoff_max: second }
+/// The longest pause between two attempts to connect: a server that is back is seen within it, and
+/// one that is gone costs an attempt a second.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+impl Timeouts {
+    /// Connecting and polling may take `poll` each.
+    pub const fn new(poll: Duration) -> Self {
+        Self { connect: poll, poll, backoff_max: BACKOFF_MAX }
     }
 }
 
@@ -110,45 +108,9 @@ pub enum Address {
     },
 }
 
-/// The text is not an address.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error(
-    "`{text}` is not an address: write HOST:PORT, [IPV6]:PORT, or the absolute folder of a Unix \
-     socket as FOLDER:PORT; without a port, 5432 is meant"
-)]
-pub struct AddressError {
-    /// What was given.
-    text: String,
-}
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let fail = || AddressError { text: text.to_owned() };
-        let (place, port) = match text.rsplit_once(':') {
-            // The colons of a bare or bracketed IPv6 address separate no port.
-            Some((place, _)) if place.contains(':') && !place.ends_with(']') => (text, None),
-            Some((place, port)) if !text.ends_with(']') => (place, Some(port)),
-            Some(_) | None => (text, None),
-        };
-        let port = match port {
-            Some(port) if port.bytes().all(|b| b.is_ascii_digit()) => {
-                port.parse().ok().filter(|port| *port > 0).ok_or_else(fail)?
-            }
-            Some(_) => return Err(fail()),
-            None => DEFAULT_PORT,
-        };
-        if place.starts_with('/') {
-            return Ok(Self::Socket { folder: PathBuf::from(place), port });
-        }
-        let bare = place.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let host = bare.unwrap_or(place);
-        let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:%".contains(&b);
-        if host.is_empty() || !host.bytes().all(plain) {
-            return Err(fail());
-        }
-        Ok(Self::Tcp { host: host.to_owned(), port })
+impl From<&HostPort> for Address {
+    fn from(address: &HostPort) -> Self {
+        Self::Tcp { host: address.host().to_owned(), port: address.port() }
     }
 }
 
@@ -166,27 +128,44 @@ impl fmt::Display for Address {
 mod tests {
     use super::*;
 
-    #[test]
-    fn text_that_is_no_address_is_refused() {
-        for text in ["", ":5432", "db:", "db:0", "db:65536", "db:x", "a b:1", "db/x:1", "db:+1"] {
-            assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");
-        }
-    }
+    const CONFIG: &str = r#"
+        [cluster]
+        name = "shop"
+        instance = "a"
+        [token]
+        keys = ["key"]
+        [store]
+        kind = "memory"
+        secret_file = "secret"
+        state_dir = "state"
+        [partition.orders]
+        id = 1
+        system_id = "7321987654321098765"
+        database = "shop"
+        tls = "off"
+        [[partition.orders.node]]
+        name = "db1"
+        poll = "127.0.0.1:5432"
+        [[partition.orders.node]]
+        name = "db2"
+        poll = "[::1]:6432"
+    "#;
 
     #[test]
-    fn each_form_of_an_address_is_read() {
-        for (text, prints) in [
-            ("db-1.example:6432", "db-1.example:6432"),
-            ("db", "db:5432"),
-            ("127.0.0.1:5433", "127.0.0.1:5433"),
-            ("[::1]:5433", "[::1]:5433"),
-            ("::1", "[::1]:5432"),
-            ("[::1]", "[::1]:5432"),
-            ("/run/postgresql", "/run/postgresql:5432"),
-            ("/run/postgresql:5433", "/run/postgresql:5433"),
-        ] {
-            let address = text.parse::<Address>().map(|address| address.to_string());
-            assert_eq!(address.as_deref(), Ok(prints));
-        }
+    fn each_node_of_a_partition_becomes_one_target() {
+        let config = Config::parse("test", CONFIG, []).unwrap_or_else(|error| panic!("{error}"));
+        let targets: Vec<Target> =
+            Target::of(&config, &config.partitions[0], Guards::on()).collect();
+        let shown = |target: &Target| (target.node, target.address.to_string());
+        assert_eq!(
+            targets.iter().map(shown).collect::<Vec<_>>(),
+            [
+                (NodeId::new(0), "127.0.0.1:5432".to_owned()),
+                (NodeId::new(1), "[::1]:6432".to_owned()),
+            ]
+        );
+        assert_eq!(targets[1].application_name(), "tidegate/shop/a");
+        assert_eq!(targets[1].system, Some(SystemId::new(7_321_987_654_321_098_765)));
+        assert_eq!(targets[1].database, "shop");
     }
 }
