@@ -1,4 +1,4 @@
-//! `Key`: one secret and the file it comes from. It signs; which key is used for what it is not told.
+//! `Key`: one secret and the file it comes from. It signs; what for, it is not told.
 
 use std::fmt;
 use std::io::Read;
