@@ -1,0 +1,19 @@
+//! The gRPC border: parse once on the way in, build a status once on the way out.
+//!
+//! - [`routing`]: `RoutingService`, unary
+//! - [`route`]: its stream, which carries the same calls
+//! - [`admin`]: `AdminService`
+//! - [`parse`], [`build`]: messages into the rooms' types and back
+//! - [`status`]: every error of the API
+//!
+//! Generated types stop here. Nothing is decided here.
+
+pub mod admin;
+pub mod build;
+pub mod parse;
+pub mod route;
+pub mod routing;
+pub mod status;
+
+pub use admin::Admin;
+pub use routing::{ApiLimits, Gatekeeper, Routing};
