@@ -15,6 +15,18 @@
 //! - [`api`], [`admin`], [`layers`]: the border
 //! - [`server`], [`cli`]: the only places that wire
 
+pub mod admin;
+pub mod api;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod layers;
+pub mod partitions;
 pub mod ports;
+pub mod reads;
 pub mod seal;
+pub mod server;
+pub mod sessions;
+pub mod sources;
+pub mod store;
+pub mod telemetry;

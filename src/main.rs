@@ -1,2 +1,7 @@
-//! The thin binary.
-fn main() {}
+//! The thin binary: arguments in, exit code out.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidegate::cli::run(std::env::args_os())
+}

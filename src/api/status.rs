@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::reads::ReadError;
-use crate::sessions::SessionError;
+use crate::sessions::{SessionError, StoreError};
 
 /// How long a caller should wait where nothing better is known.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
@@ -112,6 +112,31 @@ pub fn of_read(failed: &ReadError) -> Status {
         }
         ReadError::LostWrite { .. } => {
             error(Code::FailedPrecondition, Reason::LostWrite, text, None)
+        }
+    }
+}
+
+fn of_session(failed: &SessionError) -> Status {
+    use ErrorReason as Reason;
+    let text = failed.to_string();
+    match failed {
+        SessionError::SubjectTooLong { .. } | SessionError::TokenRoom { .. } => malformed(text),
+        SessionError::TooManyTokens { .. }
+        | SessionError::TokensTooLong { .. }
+        | SessionError::TokenTooLarge(_) => {
+            error(Code::InvalidArgument, Reason::TokenTooLarge, text, None)
+        }
+        SessionError::TokenMalformed(_) => {
+            error(Code::InvalidArgument, Reason::TokenMalformed, text, None)
+        }
+        SessionError::TokenForeign(_) => {
+            error(Code::FailedPrecondition, Reason::TokenForeign, text, None)
+        }
+        SessionError::Store(StoreError::Full { .. }) => {
+            error(Code::ResourceExhausted, Reason::QuotaExceeded, text, Some(RETRY_AFTER))
+        }
+        SessionError::Store(StoreError::Unreachable(_)) => {
+            error(Code::Unavailable, Reason::StoreUnavailable, text, Some(RETRY_AFTER))
         }
     }
 }

@@ -15,9 +15,10 @@ use tidegate_core::token::{ComponentKey, PartitionId};
 use tidegate_core::trail::Floor;
 use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::telemetry::{PartitionTelemetry, Verdict};
 
 /// Events one partition may have in its queue; a caller beyond that waits for room.
 pub(super) const EVENTS_MAX: usize = 16_384;
@@ -78,8 +79,39 @@ pub struct PartitionHandle {
     asks: mpsc::Sender<Ask>,
     next_id: AtomicU64,
     cap: Mutex<FallbackCap>,
+    health: Arc<Health>,
+    telemetry: PartitionTelemetry,
     guards: Guards,
     clock: Clock,
+}
+
+/// Whether each node was tried, and what ails it.
+#[derive(Debug)]
+pub(super) struct Health {
+    nodes: watch::Sender<Vec<NodeHealth>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct NodeHealth {
+    tried: bool,
+    error: Option<String>,
+}
+
+impl Health {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { nodes: watch::Sender::new(vec![NodeHealth::default(); nodes]) }
+    }
+
+    /// Notes what became of a poll; says whether that is news.
+    pub(super) fn note(&self, node: NodeId, error: Option<String>) -> bool {
+        self.nodes.send_if_modified(|nodes| {
+            let Some(known) = nodes.get_mut(node.index()) else { return false };
+            let seen = NodeHealth { tried: true, error };
+            let news = *known != seen;
+            *known = seen;
+            news
+        })
+    }
 }
 
 /// Takes a wait or a need back when its caller is gone.
@@ -103,11 +135,37 @@ impl PartitionHandle {
         snapshot: Arc<ArcSwap<Snapshot>>,
         asks: mpsc::Sender<Ask>,
         cap: FallbackCap,
+        (health, telemetry): (Arc<Health>, PartitionTelemetry),
         clock: Clock,
     ) -> Self {
         let guards = snapshot.load().settings.guards;
-        let cap = Mutex::new(cap);
-        Self { info, snapshot, asks, next_id: AtomicU64::new(1), cap, guards, clock }
+        let (cap, next_id) = (Mutex::new(cap), AtomicU64::new(1));
+        Self { info, snapshot, asks, next_id, cap, health, telemetry, guards, clock }
+    }
+
+    /// The name of a node that was not tried yet; `None`: each was.
+    pub fn first_untried(&self) -> Option<&str> {
+        let nodes = self.health.nodes.borrow();
+        let index = nodes.iter().position(|node| !node.tried)?;
+        self.info.nodes.get(index).map(|node| node.name.as_str())
+    }
+
+    /// Waits until each node was tried once.
+    pub async fn all_tried(&self) {
+        let mut nodes = self.health.nodes.subscribe();
+        // The sender lives in `self`.
+        _ = nodes.wait_for(|nodes| nodes.iter().all(|node| node.tried)).await;
+    }
+
+    /// What ails a node, with what to do; empty: nothing.
+    pub fn poll_error(&self, node: NodeId) -> String {
+        let nodes = self.health.nodes.borrow();
+        nodes.get(node.index()).and_then(|node| node.error.clone()).unwrap_or_default()
+    }
+
+    /// Where what happens to its reads is counted.
+    pub const fn telemetry(&self) -> &PartitionTelemetry {
+        &self.telemetry
     }
 
     /// What does not change of it.
@@ -200,6 +258,9 @@ impl PartitionHandle {
     pub fn try_admit(&self, now: Instant) -> Result<(), CapFull> {
         // A panic elsewhere leaves the cap as it was: it is one number.
         let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
-        cap.try_admit(now, &self.guards)
+        let admitted = cap.try_admit(now, &self.guards);
+        let verdict = if admitted.is_ok() { Verdict::Admitted } else { Verdict::Refused };
+        self.telemetry.fallback(verdict);
+        admitted
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_core::instant::Instant;
@@ -17,13 +18,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::handle::{Ask, EVENTS_MAX};
+use super::handle::{Ask, EVENTS_MAX, Health};
 use super::{PartitionHandle, PartitionInfo};
 use crate::clock::Clock;
-use crate::ports::{self, Command, Demand, FactStore, Reading};
+use crate::ports::{self, Command, Demand, FactStore, Reading, SourceErrorClass};
+use crate::telemetry::{NodeTelemetry, PartitionTelemetry, PollOutcome};
 
 /// Asks taken from the queue at once, before snapshots are published again.
 const BATCH: usize = 1_024;
+/// The lag of a node is reported at most this often.
+const LAG_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The ends of one source that its partition holds.
 #[derive(Debug)]
@@ -49,8 +53,11 @@ pub struct PartitionTask<F> {
     sampled: watch::Sender<Option<Instant>>,
     waits: HashMap<WaitId, oneshot::Sender<WaitEnd>>,
     needs: HashMap<NeedId, oneshot::Sender<()>>,
-    /// Per node, the last error told, so that a dead node is logged once.
-    last_errors: Vec<Option<String>>,
+    health: Arc<Health>,
+    telemetry: PartitionTelemetry,
+    nodes: Vec<NodeTelemetry>,
+    /// When the lag of each node was reported last.
+    lag_reported_at: Vec<Instant>,
     clock: Clock,
 }
 
@@ -68,15 +75,20 @@ impl<F: FactStore> PartitionTask<F> {
         ports: Vec<NodePort>,
         fact_store: Arc<F>,
         sampled: watch::Sender<Option<Instant>>,
+        telemetry: PartitionTelemetry,
         clock: Clock,
     ) -> (Self, Arc<PartitionHandle>) {
         let partition = Partition::new(info.id, info.system, settings, facts);
         let snapshot = Arc::new(ArcSwap::from_pointee(partition.snapshot().clone()));
         let (asks_in, asks) = mpsc::channel(EVENTS_MAX);
-        let handle =
-            PartitionHandle::new(info.clone(), Arc::clone(&snapshot), asks_in, cap, clock);
+        let health = Arc::new(Health::new(info.nodes.len()));
+        telemetry.cap_in_force(cap.reads_per_second());
+        let watched = (Arc::clone(&health), telemetry.clone());
+        let shown = Arc::clone(&snapshot);
+        let handle = PartitionHandle::new(info.clone(), shown, asks_in, cap, watched, clock);
+        let nodes = info.nodes.iter().map(|node| telemetry.node(&node.name)).collect();
         let (facts, kept) = watch::channel(None);
-        let last_errors = vec![None; info.nodes.len()];
+        let lag_reported_at = vec![Instant::default(); info.nodes.len()];
         let (waits, needs) = (HashMap::new(), HashMap::new());
         let task = Self {
             partition,
@@ -91,7 +103,10 @@ impl<F: FactStore> PartitionTask<F> {
             sampled,
             waits,
             needs,
-            last_errors,
+            health,
+            telemetry,
+            nodes,
+            lag_reported_at,
             clock,
         };
         (task, Arc::new(handle))
@@ -129,6 +144,7 @@ impl<F: FactStore> PartitionTask<F> {
                     for ask in batch.drain(..) {
                         self.ask(ask);
                     }
+                    self.telemetry.parked(self.waits.len());
                 }
                 () = tick => self.handle(Event::Tick),
             }
@@ -178,9 +194,16 @@ impl<F: FactStore> PartitionTask<F> {
             Reading::Observed { observation, faults } => {
                 let text = faults.first().map(ToString::to_string);
                 self.note(node, text);
+                let sent_at = observation.sent_at;
                 self.handle(Event::Observed(observation));
+                self.report(node, sent_at);
             }
-            Reading::Unreachable { error, .. } => self.note(node, Some(error.to_string())),
+            Reading::Unreachable { error, .. } => {
+                if let Some(telemetry) = self.nodes.get(node.index()) {
+                    telemetry.polled(outcome_of(error.class));
+                }
+                self.note(node, Some(error.to_string()));
+            }
             Reading::RowWritten { epoch, result } => {
                 let outcome = match result {
                     Ok(ports::RowOutcome::Stands(row)) => RowOutcome::Stands(row),
@@ -196,9 +219,8 @@ impl<F: FactStore> PartitionTask<F> {
     }
 
     /// Logs what ails a node when it changes, not at every poll.
-    fn note(&mut self, node: NodeId, error: Option<String>) {
-        let Some(last) = self.last_errors.get_mut(node.index()) else { return };
-        if *last == error {
+    fn note(&self, node: NodeId, error: Option<String>) {
+        if !self.health.note(node, error.clone()) {
             return;
         }
         let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
@@ -207,7 +229,20 @@ impl<F: FactStore> PartitionTask<F> {
             Some(error) => warn!(partition, node = name, error, "node in trouble"),
             None => info!(partition, node = name, "node answers"),
         }
-        *last = error;
+    }
+
+    /// Reports an answered poll; the lag, which costs a walk of the trail, at most so often.
+    fn report(&mut self, node: NodeId, sent_at: Instant) {
+        let now = self.clock.now();
+        let Some(telemetry) = self.nodes.get(node.index()) else { return };
+        telemetry.polled(PollOutcome::Observed);
+        telemetry.seen(sent_at);
+        let Some(reported_at) = self.lag_reported_at.get_mut(node.index()) else { return };
+        if now.since(*reported_at) >= LAG_INTERVAL {
+            *reported_at = now;
+            let lag = self.partition.snapshot().lag(node, now);
+            telemetry.lag(lag.map(|lag| lag.bytes), lag.map(|lag| lag.time));
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -309,5 +344,18 @@ async fn keep_facts<F: FactStore>(
         if let Err(error) = store.save(info.id, &names, &facts).await {
             warn!(partition = info.name.as_str(), %error, "facts could not be kept");
         }
+    }
+}
+
+const fn outcome_of(class: SourceErrorClass) -> PollOutcome {
+    match class {
+        SourceErrorClass::Unreachable => PollOutcome::Unreachable,
+        SourceErrorClass::TimedOut => PollOutcome::TimedOut,
+        SourceErrorClass::NotReady => PollOutcome::NotReady,
+        SourceErrorClass::Denied => PollOutcome::Denied,
+        SourceErrorClass::Tls => PollOutcome::Tls,
+        SourceErrorClass::ServerTooOld => PollOutcome::ServerTooOld,
+        SourceErrorClass::ForeignSystem => PollOutcome::ForeignSystem,
+        SourceErrorClass::Rejected => PollOutcome::Rejected,
     }
 }

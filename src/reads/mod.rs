@@ -18,14 +18,15 @@ use thiserror::Error;
 use tidegate_core::evidence::EvidenceError;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::IncarnationError;
+use tidegate_core::token::NoticeId;
 
 use crate::clock::Clock;
 use crate::partitions::{PartitionHandle, Partitions};
 use crate::ports::TokenStore;
-use crate::sessions::{SessionError, Sessions};
+use crate::sessions::{ResolvedSession, SessionError, Sessions};
 
 pub use record::{Observed, Recorded};
-pub use select::{Answer, Named, Selected};
+pub use select::{Answer, Named, SelectAsked, Selected};
 pub use wait::{Target, Waited, WaitedFor};
 
 /// The bounds of one call.
@@ -134,6 +135,24 @@ impl<S: TokenStore> Reads<S> {
     /// The partitions answered for.
     pub fn partitions(&self) -> &Partitions {
         &self.partitions
+    }
+
+    /// What is known of a session, over all partitions.
+    ///
+    /// # Errors
+    /// [`ReadError`] for what cannot be read.
+    pub async fn resolve(&self, caller: Caller) -> Result<ResolvedSession, ReadError> {
+        let holder = self.delivered(caller).await?;
+        Ok(self.sessions.resolve_session(&holder))
+    }
+
+    /// Takes notices out of every holder named; the token to carry from now on.
+    ///
+    /// # Errors
+    /// [`ReadError`] for what cannot be read, or where the record could not be changed.
+    pub async fn acknowledge(&self, caller: Caller, ids: &[NoticeId]) -> Result<String, ReadError> {
+        let holder = self.delivered(caller).await?;
+        Ok(self.sessions.acknowledge(&holder, ids).await?)
     }
 
     fn partition(&self, name: &str) -> Result<&Arc<PartitionHandle>, ReadError> {

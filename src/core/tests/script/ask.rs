@@ -9,7 +9,7 @@ use tidegate_core::trail::{Known, Ready, Requested, Resolution, resolve};
 
 use super::names::{after, at, epoch, node, span};
 use super::stage::Stage;
-use super::words;
+use super::words::{self, Told};
 
 const KEYS: [&str; 10] =
     ["after", "upto", "saw", "bound", "wait", "above", "zone", "previous", "pick", "fallback"];
@@ -44,7 +44,7 @@ impl Session {
 
 impl Stage {
     /// Lets one line happen, whatever it is about, and says what came of it.
-    pub(crate) fn tell(&mut self, line: &str) -> Vec<String> {
+    pub(crate) fn tell(&mut self, line: &str, told: Told) -> Vec<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         if self.depend(&words) {
             return Vec::new();
@@ -57,7 +57,7 @@ impl Stage {
             },
             _ => {
                 let effects = self.play(line);
-                let told: Vec<String> = words::effects(&effects, self.tells_all).collect();
+                let told: Vec<String> = words::effects(&effects, told).collect();
                 let subject = words[..words.len().min(2)].join(" ");
                 if told.is_empty() {
                     Vec::new()

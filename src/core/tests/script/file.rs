@@ -7,6 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::stage::Stage;
+use super::words::Told;
 
 const RULER: &str = "----";
 
@@ -29,8 +30,13 @@ impl Paragraph {
     }
 
     fn play(&self) -> Vec<String> {
+        let kind = match self.command.as_str() {
+            "wait" => Told::Waits,
+            "failover" => Told::Notables,
+            _ => Told::Nothing,
+        };
         let mut stage = Stage::new();
-        let told: Vec<String> = self.facts.iter().flat_map(|fact| stage.tell(fact)).collect();
+        let told: Vec<String> = self.facts.iter().flat_map(|fact| stage.tell(fact, kind)).collect();
         if told.is_empty() { vec!["nothing".to_owned()] } else { told }
     }
 

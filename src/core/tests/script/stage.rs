@@ -50,8 +50,6 @@ pub(crate) struct Stage {
     rows: BTreeMap<Epoch, LineageRow>,
     writing: Rows,
     pub(crate) session: Session,
-    /// Says whether paces and stored facts are told.
-    pub(crate) tells_all: bool,
 }
 
 impl Stage {
@@ -80,7 +78,6 @@ impl Stage {
             rows: BTreeMap::new(),
             writing: Rows::Written,
             session: Session::new(),
-            tells_all: false,
         }
     }
 
@@ -151,10 +148,6 @@ impl Stage {
             ["rows", "are", "refused"] => self.write_rows(Rows::Refused),
             ["rows", "are", "kept", "back"] => self.write_rows(Rows::Kept),
             ["rows", "are", "written"] => self.write_rows(Rows::Written),
-            ["tell", "everything"] => {
-                self.tells_all = true;
-                Vec::new()
-            }
             ["pass", time] => {
                 self.millis += u64::try_from(span(time).as_millis()).expect("a short time");
                 Vec::new()

@@ -8,23 +8,44 @@ use tidegate_core::trail::{Ready, Resolution, Unprovable};
 
 use super::names::{epoch_name, fork_name, node_name, nodes};
 
-/// What an operator or a caller would notice of effects; `all`: also paces and stored facts.
-pub(crate) fn effects(effects: &[Effect], all: bool) -> impl Iterator<Item = String> {
-    effects.iter().filter_map(move |effect| match effect {
-        Effect::Publish(_) => None,
-        Effect::Wake(id, end) => Some(format!("wait {}: {}", id.value(), wait_end(end))),
-        Effect::Sampled(_) => Some("the need is met".to_owned()),
-        Effect::Pace(node, pace) if all => {
-            let at_once = pace.sample_after.map_or("", |_| ", and at once");
+/// Which effects a story tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// Answers alone.
+    Nothing,
+    /// How waits end, and how nodes are polled.
+    Waits,
+    /// What an operator would notice.
+    Notables,
+}
+
+/// What a caller or an operator would notice of effects.
+pub(crate) fn effects(effects: &[Effect], told: Told) -> impl Iterator<Item = String> {
+    effects.iter().filter_map(move |effect| match (effect, told) {
+        (Effect::Wake(id, end), Told::Waits) => {
+            Some(format!("wait {}: {}", id.value(), wait_end(end)))
+        }
+        (Effect::Sampled(_), Told::Waits) => Some("the need is met".to_owned()),
+        (Effect::Pace(node, pace), Told::Waits) => {
+            let at_once = pace.sample_after.map_or("", |_| ", now");
             let name = node_name(*node);
             Some(format!("poll {name} every {}ms{at_once}", pace.interval.as_millis()))
         }
-        Effect::StoreFacts(_) if all => Some("facts stored".to_owned()),
-        Effect::Pace(..) | Effect::StoreFacts(_) => None,
-        Effect::WriteRow { node, row, .. } => {
+        (Effect::StoreFacts(_), Told::Waits) => Some("facts stored".to_owned()),
+        (Effect::WriteRow { node, row, .. }, Told::Notables) => {
             Some(format!("write row {} on {}", epoch_name(row.epoch), node_name(*node)))
         }
-        Effect::Emit(notable) => Some(notable_words(notable)),
+        (Effect::Emit(notable), Told::Notables) => Some(notable_words(notable)),
+        (
+            Effect::Publish(_)
+            | Effect::Wake(..)
+            | Effect::Sampled(_)
+            | Effect::Pace(..)
+            | Effect::StoreFacts(_)
+            | Effect::WriteRow { .. }
+            | Effect::Emit(_),
+            Told::Nothing | Told::Waits | Told::Notables,
+        ) => None,
     })
 }
 

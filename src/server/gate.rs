@@ -1,0 +1,67 @@
+//! `Gate`: whether calls are admitted. Not before each node was tried once, not while shutting down.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::api::{Gatekeeper, status};
+use crate::partitions::PartitionHandle;
+
+/// Whether calls are admitted.
+#[derive(Debug)]
+pub(super) struct Gate {
+    partitions: Vec<Arc<PartitionHandle>>,
+    stop: CancellationToken,
+    opened: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub(super) fn new(partitions: Vec<Arc<PartitionHandle>>, stop: CancellationToken) -> Self {
+        Self { partitions, stop, opened: watch::Sender::new(false) }
+    }
+
+    /// Says why calls should not come.
+    pub(super) fn readiness(&self) -> Result<(), String> {
+        if self.stop.is_cancelled() {
+            return Err("shutting down".to_owned());
+        }
+        match self.untried() {
+            Some(why) => Err(why),
+            None => Ok(()),
+        }
+    }
+
+    fn untried(&self) -> Option<String> {
+        self.partitions.iter().find_map(|partition| {
+            let node = partition.first_untried()?;
+            Some(format!("node `{node}` of `{}` was not tried yet", partition.info().name))
+        })
+    }
+
+    /// Waits until each node was tried once.
+    pub(super) async fn ready(&self) {
+        for partition in &self.partitions {
+            partition.all_tried().await;
+        }
+        self.opened.send_replace(true);
+    }
+}
+
+impl Gatekeeper for Gate {
+    fn admit(&self) -> Result<(), Status> {
+        if self.stop.is_cancelled() {
+            Err(status::draining())
+        } else if *self.opened.borrow() {
+            Ok(())
+        } else {
+            Err(status::not_ready())
+        }
+    }
+
+    fn draining(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(self.stop.clone().cancelled_owned())
+    }
+}

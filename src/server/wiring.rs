@@ -1,0 +1,210 @@
+//! Makes the rooms of one instance from its configuration and joins them. Serves nothing.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use tidegate_core::guards::Guards;
+use tidegate_core::instant::Instant;
+use tidegate_core::routing::FallbackCap;
+use tidegate_core::snapshot::{NodeSettings, Settings};
+use tidegate_core::token::{ComponentKey, PartitionId};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::gate::Gate;
+use crate::clock::Clock;
+use crate::config::{self, AsyncCommits, Config, TENANT};
+use crate::partitions::handle::Reach;
+use crate::partitions::{
+    NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
+};
+use crate::ports::{Demand, FactStore, PositionSource};
+use crate::reads::{CallLimits, Reads};
+use crate::seal::{Key, Keyring, SubjectHash};
+use crate::sessions::{SessionLimits, Sessions};
+use crate::sources::postgres::{PostgresSource, Target};
+use crate::store::{FactFiles, MemoryStore};
+use crate::telemetry::Telemetry;
+
+/// Server majors the crash table was run on: only those serve sessions.
+const ACCEPTED_MAJORS: [u32; 4] = [15, 16, 17, 18];
+/// Facts are stored at most once in this time.
+const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+/// Readings of one partition that may wait for it: a source beyond that waits.
+const READINGS_MAX: usize = 1_024;
+/// Commands that may wait for one source: rows are written one at a time.
+const COMMANDS_MAX: usize = 4;
+
+/// One instance, ready to serve.
+pub(super) struct Wired {
+    pub(super) reads: Arc<Reads<MemoryStore>>,
+    pub(super) partitions: Arc<Partitions>,
+    pub(super) gate: Arc<Gate>,
+    /// Ended by the stop token.
+    pub(super) tasks: Vec<JoinHandle<()>>,
+}
+
+/// Starts partitions and sources and joins them with what answers calls.
+pub(super) async fn wire(
+    config: &Config,
+    guards: Guards,
+    clock: Clock,
+    telemetry: &Telemetry,
+    stop: &CancellationToken,
+) -> Result<Wired> {
+    let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
+    let sessions = Arc::new(sessions(config, guards, clock)?);
+    let (mut handles, mut tasks) = (Vec::new(), Vec::new());
+    for partition in &config.partitions {
+        let (sampled, samples) = watch::channel(None);
+        let started =
+            start(config, partition, guards, clock, telemetry, &facts, sampled, stop).await?;
+        handles.push(started.0);
+        tasks.extend(started.1);
+        tasks.push(tokio::spawn(forward(Arc::clone(&sessions), partition.id, samples)));
+    }
+    let gate = Arc::new(Gate::new(handles.clone(), stop.clone()));
+    let partitions = Arc::new(Partitions::new(handles));
+    let limits = CallLimits {
+        wait_max: config.limits.wait_budget_max,
+        poll_timeout: config.limits.poll_timeout,
+    };
+    let reads = Reads::new(sessions, Arc::clone(&partitions), limits, clock);
+    Ok(Wired { reads: Arc::new(reads), partitions, gate, tasks })
+}
+
+fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<MemoryStore>> {
+    let limits = &config.limits;
+    let cluster = config.cluster.name.as_str();
+    let no_randomness = "the system gave no randomness for a key";
+    let keyring = if config.token.keys.is_empty() {
+        tracing::warn!(
+            "no token keys are configured: tokens of this process are unknown after a restart; \
+             make one with `tidegate token keygen` and name it in `token.keys`"
+        );
+        Keyring::generated(cluster, TENANT, config::TOKEN_CHARS).context(no_randomness)?
+    } else {
+        Keyring::load(cluster, TENANT, &config.token.keys, config::TOKEN_CHARS)?
+    };
+    let secret = match &config.store.secret_file {
+        Some(file) => Key::load(file)?,
+        None => Key::generate().context(no_randomness)?,
+    };
+    let store = MemoryStore::new(limits.subjects, limits.token_lifetime, clock);
+    let keys = config.partitions.iter();
+    let keys = keys.map(|partition| ComponentKey::new(partition.id, partition.system_id));
+    let session_limits = SessionLimits {
+        subject_bytes: config::SUBJECT_BYTES,
+        tokens_per_request: config::TOKENS_PER_REQUEST,
+        tokens_chars: config::TOKENS_CHARS_PER_REQUEST,
+        token_chars_written: config::TOKEN_CHARS_WRITTEN,
+        token_chars: config::TOKEN_CHARS,
+    };
+    Ok(Sessions::new(
+        store,
+        keyring,
+        SubjectHash::new(&secret),
+        TENANT,
+        keys.collect(),
+        session_limits,
+        limits.d_max,
+        guards,
+        clock,
+    ))
+}
+
+/// Tells the sessions of leader samples, for the barrier after a loss of the store.
+async fn forward(
+    sessions: Arc<Sessions<MemoryStore>>,
+    partition: PartitionId,
+    mut samples: watch::Receiver<Option<Instant>>,
+) {
+    while samples.changed().await.is_ok() {
+        let sent_at = *samples.borrow_and_update();
+        if let Some(sent_at) = sent_at {
+            sessions.sampled(partition, sent_at);
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "the one place where a partition is wired")]
+async fn start(
+    config: &Config,
+    partition: &config::Partition,
+    guards: Guards,
+    clock: Clock,
+    telemetry: &Telemetry,
+    facts: &Arc<FactFiles>,
+    sampled: watch::Sender<Option<Instant>>,
+    stop: &CancellationToken,
+) -> Result<(Arc<PartitionHandle>, Vec<JoinHandle<()>>)> {
+    let info = info(partition);
+    let names: Vec<String> = info.nodes.iter().map(|node| node.name.clone()).collect();
+    let kept = facts.load(partition.id, &names).await?;
+    let limits = &config.limits;
+    let settings = Arc::new(settings(config, partition, guards));
+    let rate = limits.fallback_reads;
+    let cap = FallbackCap::new(rate, FallbackCap::default_burst(rate));
+    let (readings_in, readings) = mpsc::channel(READINGS_MAX);
+    let (mut ports, mut tasks) = (Vec::new(), Vec::new());
+    for target in Target::of(config, partition, guards) {
+        let demand = Demand { interval: limits.idle_poll, sample_after: None };
+        let (demand_in, demand) = watch::channel(demand);
+        let (commands_in, commands) = mpsc::channel(COMMANDS_MAX);
+        ports.push(NodePort { demand: demand_in, commands: commands_in });
+        let source = PostgresSource::new(target, clock);
+        tasks.push(tokio::spawn(source.run(demand, commands, readings_in.clone(), stop.clone())));
+    }
+    let (task, handle) = PartitionTask::new(
+        info,
+        settings,
+        kept,
+        cap,
+        readings,
+        ports,
+        Arc::clone(facts),
+        sampled,
+        telemetry.partition(partition.name.as_str()),
+        clock,
+    );
+    tasks.push(tokio::spawn(task.run(stop.clone())));
+    Ok((handle, tasks))
+}
+
+fn info(partition: &config::Partition) -> PartitionInfo {
+    let node = |node: &config::Node| NodeInfo {
+        name: node.name.as_str().to_owned(),
+        addresses: node.addresses().iter().map(ToString::to_string).collect(),
+        reach: match node.reach {
+            config::Reach::Direct => Reach::Direct,
+        },
+        zone: node.zone.as_ref().map_or_else(String::new, |zone| zone.as_str().to_owned()),
+    };
+    PartitionInfo {
+        name: partition.name.as_str().to_owned(),
+        id: partition.id,
+        system: partition.system_id,
+        upgraded_from: partition.upgraded_from.map(|system| system.tag()),
+        async_commits_never: partition.async_commits == AsyncCommits::Never,
+        nodes: partition.nodes.iter().map(node).collect(),
+    }
+}
+
+fn settings(config: &Config, partition: &config::Partition, guards: Guards) -> Settings {
+    let limits = &config.limits;
+    let zone = |node: &config::Node| node.zone.as_ref().map(|zone| zone.as_str().to_owned());
+    let nodes = partition.nodes.iter();
+    Settings {
+        nodes: nodes.map(|node| NodeSettings { zone: zone(node) }).collect(),
+        view_max_age: limits.view_max_age,
+        gate: limits.d_max,
+        idle_interval: limits.idle_poll,
+        busy_interval: limits.busy_poll,
+        store_interval: STORE_INTERVAL,
+        waits_max: limits.parked_waits,
+        accepted_majors: ACCEPTED_MAJORS.to_vec(),
+        upgraded_from: partition.upgraded_from.map(|system| system.tag()),
+        guards,
+    }
+}

@@ -1,0 +1,273 @@
+//! `Sessions`: looks up who is asking, raises who is to be raised, and seals what is carried back.
+//!
+//! It owns the one belief in the store of this instance. A record is raised before the answer, and
+//! a store that does not answer makes a session unknown, never new. It judges no mark.
+
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tidegate_core::guards::Guards;
+use tidegate_core::instant::Instant;
+use tidegate_core::store_guard::StoreGuard;
+use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, PartitionId, SessionToken};
+
+use super::holder::{Guard, Named};
+use super::whom::{Reach, part_of};
+use super::{Asked, Holder, SessionError, SessionLimits, Whom};
+use crate::clock::Clock;
+use crate::ports::{StoreError, Stored, TokenStore};
+use crate::seal::{Keyring, SubjectHash};
+
+/// The sessions of one instance and tenant.
+#[derive(Debug)]
+pub struct Sessions<S> {
+    store: S,
+    guard: ArcSwap<Guard>,
+    guards: Guards,
+    keyring: Keyring,
+    subjects: SubjectHash,
+    tenant: String,
+    limits: SessionLimits,
+    partitions: Vec<ComponentKey>,
+    clock: Clock,
+}
+
+/// What a call made of its caller's session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// The token to carry from now on; empty: what is carried stands.
+    pub token: String,
+    /// Where the record was kept; `None`: the store was not asked.
+    pub stored: Option<Stored>,
+    /// What was lost and not acknowledged, of everything the caller names.
+    pub notices: Vec<Notice>,
+    /// Why the record of a read was not raised; what it would hold is in the token.
+    pub unkept: Option<StoreError>,
+}
+
+/// What is known of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionState {
+    /// It depends on nothing, for sure.
+    None,
+    /// All it depends on is known.
+    Known,
+    /// It may depend on more than is known, in some partition.
+    Unknown,
+}
+
+/// A session, resolved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResolvedSession {
+    /// What is known of it.
+    pub state: SessionState,
+    /// The token to carry from now on; empty: what is carried stands.
+    pub token: String,
+    /// What was lost and not acknowledged.
+    pub notices: Vec<Notice>,
+}
+
+impl<S: TokenStore> Sessions<S> {
+    /// Sessions kept in `store`, which starts empty now: that is a loss (design 6.4).
+    ///
+    /// `gate` is the largest staleness a session without records may be served at; `partitions`
+    /// are those configured.
+    #[expect(clippy::too_many_arguments, reason = "wired once, each of a type of its own")]
+    pub fn new(
+        store: S,
+        keyring: Keyring,
+        subjects: SubjectHash,
+        tenant: &str,
+        partitions: Vec<ComponentKey>,
+        limits: SessionLimits,
+        gate: Duration,
+        guards: Guards,
+        clock: Clock,
+    ) -> Self {
+        let guard = ArcSwap::from_pointee(StoreGuard::started(clock.now(), gate));
+        let tenant = tenant.to_owned();
+        Self { store, guard, guards, keyring, subjects, tenant, limits, partitions, clock }
+    }
+
+    /// Offers a poll of the partition's leader that was sent at `sent_at` and answered.
+    ///
+    /// The first one sent after the store forgot becomes the partition's barrier.
+    pub fn sampled(&self, partition: PartitionId, sent_at: Instant) {
+        if self.needs_sample(partition) {
+            self.guard.rcu(|guard| {
+                let mut guard = Guard::clone(guard);
+                guard.sampled(partition, sent_at, sent_at);
+                guard
+            });
+        }
+    }
+
+    /// Says whether lookups are not believed in the partition for want of a leader sample.
+    pub fn needs_sample(&self, partition: PartitionId) -> bool {
+        self.guard.load().needs_sample(partition)
+    }
+
+    /// Who is asking: the join of the tokens, and the record of the subject.
+    ///
+    /// A store that does not answer is no error: the session is unknown then.
+    ///
+    /// # Errors
+    /// [`SessionError`] for what is too large, malformed or foreign; then nothing was looked up.
+    pub async fn identify(&self, asked: Asked<'_>) -> Result<Holder, SessionError> {
+        asked.within(&self.limits)?;
+        let carried = asked.carried(&self.keyring)?;
+        let named = if asked.subject.is_empty() { None } else { Some(self.named(asked).await) };
+        let body_bytes = asked.body_bytes(&self.limits);
+        Ok(Holder::new(carried, asked.tokens.len(), named, body_bytes))
+    }
+
+    async fn named(&self, asked: Asked<'_>) -> Named {
+        let key = self.subjects.key(&self.tenant, asked.subject);
+        let record = self.store.lookup(key).await;
+        if let Err(error) = &record {
+            tracing::debug!(%error, "a session is unknown: its record could not be looked up");
+        }
+        // Read after the lookup: what the store forgot before it is known by then.
+        let guard = self.guard.load_full();
+        Named { key, record, guard, looked_at: self.clock.now(), guards: self.guards }
+    }
+
+    /// Raises the holders of a caller by what a call judged or learned, and seals the token.
+    ///
+    /// A write raises every holder named, the record first. A read raises whom it says, and tries:
+    /// where a record cannot be raised the token is. Marks that were replaced are replaced in every
+    /// holder that has them, except by a read that raises nobody.
+    ///
+    /// # Errors
+    /// [`SessionError::Store`] if a write could not be kept under its subject; then the token was
+    /// not raised either, and the call may be repeated.
+    pub async fn commit(
+        &self,
+        holder: &Holder,
+        change: Change,
+        whom: Whom,
+    ) -> Result<Committed, SessionError> {
+        let mut holder = holder.clone();
+        let (mut stored, mut unkept) = (None, None);
+        let reach = Reach::of(whom, &holder);
+        if let Some(reach) = reach {
+            (stored, unkept) = self.raise(&mut holder, &change, reach).await?;
+        }
+        let mut told = holder.merged().clone();
+        change.tell.iter().for_each(|notice| told.tell(*notice));
+        let notices = told.notices().copied().collect();
+        let token = self.token(&holder, reach.is_some());
+        Ok(Committed { token, stored, notices, unkept })
+    }
+
+    /// Raises every holder the caller names by what it brought with this call, before it is judged.
+    ///
+    /// The token of a later [`Self::commit`] holds it.
+    ///
+    /// # Errors
+    /// [`SessionError::Store`] if it could not be kept under the subject.
+    pub async fn adopt(&self, mut holder: Holder, change: Change) -> Result<Holder, SessionError> {
+        let reach = Reach::named(&holder);
+        self.raise(&mut holder, &change, reach).await?;
+        Ok(holder)
+    }
+
+    /// What is known of a session, and its token joined.
+    pub fn resolve_session(&self, holder: &Holder) -> ResolvedSession {
+        let merged = holder.merged();
+        let unknown = |key: &ComponentKey| {
+            // An absent record says nothing as long as the store may have forgotten it.
+            let forgotten = holder.barrier(key.partition).is_some() && merged.is_empty();
+            forgotten || holder.ignorance(*key, &self.guards).is_some()
+        };
+        let state = if self.partitions.iter().any(unknown) {
+            SessionState::Unknown
+        } else if merged.is_empty() {
+            SessionState::None
+        } else {
+            SessionState::Known
+        };
+        let notices = merged.notices().copied().collect();
+        ResolvedSession { state, token: self.token(holder, true), notices }
+    }
+
+    /// Takes notices out of every holder named, for good; returns the token to carry from now on,
+    /// empty if what is carried stands.
+    ///
+    /// # Errors
+    /// [`SessionError::Store`] if the record could not be changed.
+    pub async fn acknowledge(
+        &self,
+        holder: &Holder,
+        ids: &[NoticeId],
+    ) -> Result<String, SessionError> {
+        let mut holder = holder.clone();
+        let change = Change { acknowledge: ids.to_vec(), ..Change::default() };
+        let (token, record) = (holder.carries_token(), holder.has_subject());
+        self.raise(&mut holder, &change, Reach { token, record, record_must: true }).await?;
+        Ok(self.token(&holder, true))
+    }
+
+    /// Raises the record, then what is carried; says where it was kept, or why it was not.
+    async fn raise(
+        &self,
+        holder: &mut Holder,
+        change: &Change,
+        reach: Reach,
+    ) -> Result<(Option<Stored>, Option<StoreError>), SessionError> {
+        let (mut stored, mut unkept) = (None, None);
+        if let Some(named) = &mut holder.named
+            && let Some(part) = of_record(change, named, reach)
+        {
+            match self.store.update(named.key, &part).await {
+                Ok(kept) => {
+                    stored = Some(kept.stored);
+                    named.record = Ok(Some(kept.record));
+                }
+                Err(error) if reach.record_must => return Err(error.into()),
+                Err(error) => {
+                    tracing::debug!(%error, "a read raises its token: its record cannot be");
+                    unkept = Some(error);
+                }
+            }
+        }
+        let part = part_of(change, &holder.carried, reach.token || unkept.is_some());
+        if let Some(part) = part {
+            holder.raised |= part.apply(&mut holder.carried);
+        }
+        holder.merge();
+        Ok((stored, unkept))
+    }
+
+    /// The token of what is carried; empty if the caller has it already.
+    fn token(&self, holder: &Holder, may_replace: bool) -> String {
+        let several = holder.tokens > 1 || holder.unreadable;
+        if !holder.raised && !(several && may_replace) {
+            return String::new();
+        }
+        let issued_seconds = self.clock.wall_seconds();
+        self.keyring.seal(&holder.carried.encode_within(issued_seconds, holder.body_bytes))
+    }
+}
+
+/// The part of a change the store is asked to apply; `None`: it is not asked.
+///
+/// A read that changes nothing is not written. A write is, so that its answer says where it is kept.
+fn of_record(change: &Change, named: &Named, reach: Reach) -> Option<Change> {
+    if change.is_empty() {
+        return None;
+    }
+    let mut unknown = SessionToken::new();
+    let held = match &named.record {
+        Ok(Some(record)) => record,
+        Ok(None) => &unknown,
+        Err(_) => {
+            // It may have dropped components.
+            unknown.overflow = true;
+            &unknown
+        }
+    };
+    let part = part_of(change, held, reach.record)?;
+    let asked = reach.record_must && reach.record || part.apply(&mut held.clone());
+    asked.then_some(part)
+}

@@ -1,0 +1,26 @@
+//! Who is asking: what a request carries joined with what is kept of its subject, and who is raised.
+//!
+//! - `asked`: what a request carries, and what of it is refused;
+//! - `holder`: one caller: its token and record, and what is not known of them;
+//! - `instance`: [`Sessions`], which looks up, raises, seals;
+//! - `whom`: which holder takes which part of a change;
+//! - `notices`: losses as they are told, and the text of their ids.
+//!
+//! It judges no mark and knows no node: what a session demands is for the core's `resolve` to say.
+//! It logs no token and no subject.
+
+mod asked;
+mod holder;
+mod instance;
+mod notices;
+mod whom;
+
+pub use crate::ports::{StoreError, Stored};
+pub use asked::{Asked, SessionError, SessionLimits};
+pub use holder::{Holder, Ignorance};
+pub use instance::{Committed, ResolvedSession, SessionState, Sessions};
+pub use notices::{losses_to_notices, notice_id_text, parse_notice_id};
+pub use whom::{RaiseWhom, Whom};
+
+#[cfg(test)]
+mod tests;

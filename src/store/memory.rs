@@ -1,0 +1,327 @@
+//! `MemoryStore`: the records of one process, gone when it ends.
+//!
+//! A record is kept as the bytes of a token body, which are a tenth of the decoded maps. It never
+//! evicts: a record goes when nobody used it for a lifetime, and a full store refuses. What a start,
+//! which forgets everything, means for lookups is for the core's `store_guard` to say.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dashmap::{DashMap, Entry};
+use tidegate_core::instant::Instant;
+use tidegate_core::token::{BodyLimits, Change, SessionToken};
+
+use crate::clock::Clock;
+use crate::ports::{Kept, StoreError, Stored, SubjectKey, TokenStore};
+
+/// Sweeps in one lifetime: a record stays at most a sixteenth of it longer than it counts.
+const SWEEPS_PER_LIFETIME: u32 = 16;
+/// A full store looks for expired records at most this often: one look visits every record.
+const SWEEP_APART_WHEN_FULL: Duration = Duration::from_secs(1);
+/// Own bytes are read back whatever their size; the core bounds what one record holds.
+const OWN_BYTES: BodyLimits = BodyLimits { bytes: usize::MAX, components: usize::MAX };
+
+/// Keeps the records of subjects in this process, for one instance.
+///
+/// Invariant: at most `limit` records; none is given out that was unused for `lifetime`.
+#[derive(Debug)]
+pub struct MemoryStore {
+    records: Arc<Records>,
+    swept_at: AtomicU64,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// An empty store of at most `limit_subjects` records.
+    ///
+    /// A record that is neither looked up nor changed for `lifetime` vanishes; it must be at least
+    /// twice the gate (`d_max`), else a session could be forgotten that still needs it.
+    pub fn new(limit_subjects: usize, lifetime: Duration, clock: Clock) -> Self {
+        let records = Records {
+            by_subject: DashMap::new(),
+            held: AtomicUsize::new(0),
+            limit: limit_subjects,
+            lifetime,
+        };
+        let swept_at = AtomicU64::new(clock.now().as_nanos());
+        Self { records: Arc::new(records), swept_at, clock }
+    }
+
+    /// Records held, those that expired and were not swept yet included.
+    pub fn held(&self) -> usize {
+        self.records.held.load(Ordering::Relaxed)
+    }
+
+    /// Removes what expired, unless somebody did since `apart` ago; says whether it did.
+    async fn sweep(&self, now: Instant, apart: Duration) -> bool {
+        let swept_at = self.swept_at.load(Ordering::Relaxed);
+        let due = now.since(Instant::from_nanos(swept_at)) >= apart;
+        let claims = |swept_at| {
+            let (ok, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            self.swept_at.compare_exchange(swept_at, now.as_nanos(), ok, failed).is_ok()
+        };
+        if !due || !claims(swept_at) {
+            return false;
+        }
+        let records = Arc::clone(&self.records);
+        let swept = tokio::task::spawn_blocking(move || records.sweep(now)).await;
+        swept.is_ok()
+    }
+}
+
+impl TokenStore for MemoryStore {
+    async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
+        Ok(self.records.lookup(key, self.clock.now()))
+    }
+
+    async fn update(&self, key: SubjectKey, change: &Change) -> Result<Kept, StoreError> {
+        let now = self.clock.now();
+        self.sweep(now, self.records.lifetime / SWEEPS_PER_LIFETIME).await;
+        let updated = match self.records.update(key, change, now) {
+            Err(StoreError::Full { .. }) if self.sweep(now, SWEEP_APART_WHEN_FULL).await => {
+                self.records.update(key, change, now)
+            }
+            updated => updated,
+        };
+        updated.map(|record| Kept { record, stored: Stored::Memory })
+    }
+}
+
+/// The records themselves. The time comes in with each call.
+struct Records {
+    by_subject: DashMap<SubjectKey, Record>,
+    /// How many there are: a map of shards cannot be counted while one of them is held.
+    held: AtomicUsize,
+    limit: usize,
+    lifetime: Duration,
+}
+
+/// One record, as a token body.
+struct Record {
+    body: Box<[u8]>,
+    /// In nanoseconds, so that a lookup, which shares its shard, can set it.
+    used_at: AtomicU64,
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+impl Record {
+    fn of(token: &SessionToken, now: Instant) -> Self {
+        // When it was issued is for tokens that travel.
+        let body = token.encode(0).into_boxed_slice();
+        Self { body, used_at: AtomicU64::new(now.as_nanos()) }
+    }
+
+    fn token(&self) -> SessionToken {
+        match SessionToken::decode(&self.body, OWN_BYTES) {
+            Ok((token, _)) => token,
+            Err(error) => {
+                // Never "none": a session that may depend on anything is unknown everywhere.
+                tracing::error!(%error, "a record cannot be read back; its session is unknown");
+                let mut unknown = SessionToken::new();
+                unknown.overflow = true;
+                unknown
+            }
+        }
+    }
+
+    /// Says whether nobody used it for `lifetime`.
+    fn expired(&self, now: Instant, lifetime: Duration) -> bool {
+        now.since(Instant::from_nanos(self.used_at.load(Ordering::Relaxed))) >= lifetime
+    }
+}
+
+impl Records {
+    fn lookup(&self, key: SubjectKey, now: Instant) -> Option<SessionToken> {
+        let record = self.by_subject.get(&key)?;
+        if record.expired(now, self.lifetime) {
+            return None;
+        }
+        record.used_at.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        Some(record.token())
+    }
+
+    /// Applies a change to the record, which is atomic: its shard is held meanwhile.
+    fn update(
+        &self,
+        key: SubjectKey,
+        change: &Change,
+        now: Instant,
+    ) -> Result<SessionToken, StoreError> {
+        match self.by_subject.entry(key) {
+            Entry::Occupied(mut entry) => {
+                let expired = entry.get().expired(now, self.lifetime);
+                let mut token = if expired { SessionToken::new() } else { entry.get().token() };
+                let changed = change.apply(&mut token);
+                if token.is_empty() {
+                    entry.remove();
+                    self.held.fetch_sub(1, Ordering::Relaxed);
+                } else if changed || expired {
+                    entry.insert(Record::of(&token, now));
+                } else {
+                    entry.get().used_at.fetch_max(now.as_nanos(), Ordering::Relaxed);
+                }
+                Ok(token)
+            }
+            Entry::Vacant(entry) => {
+                let mut token = SessionToken::new();
+                change.apply(&mut token);
+                if !token.is_empty() {
+                    self.reserve()?;
+                    entry.insert(Record::of(&token, now));
+                }
+                Ok(token)
+            }
+        }
+    }
+
+    fn reserve(&self) -> Result<(), StoreError> {
+        let more = |held| if held < self.limit { Some(held + 1) } else { None };
+        match self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::Full { limit: self.limit }),
+        }
+    }
+
+    fn sweep(&self, now: Instant) {
+        self.by_subject.retain(|_, record| {
+            let expired = record.expired(now, self.lifetime);
+            if expired {
+                self.held.fetch_sub(1, Ordering::Relaxed);
+            }
+            !expired
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::lineage::{Epoch, Life, SystemId};
+    use tidegate_core::position::Lsn;
+    use tidegate_core::token::{Component, ComponentKey, Mark, PartitionId};
+
+    const LIFETIME: Duration = Duration::from_nanos(100);
+
+    fn records(limit: usize) -> Records {
+        Records { by_subject: DashMap::new(), held: AtomicUsize::new(0), limit, lifetime: LIFETIME }
+    }
+
+    fn subject(number: u32) -> SubjectKey {
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().zip(number.to_le_bytes()) {
+            *to = from;
+        }
+        SubjectKey::new(bytes)
+    }
+
+    fn written(upto: u64) -> Change {
+        let key = ComponentKey::new(PartitionId::new(1), SystemId::new(7_300_000_000_000_000_001));
+        let start = 1_764_000_000_123_456;
+        let epoch = Epoch::new(1, Life { start, reset: start - 81_237 });
+        let mark = Mark::wrote(Some(Lsn::new(upto - 400).into()), Lsn::new(upto).into());
+        Change::joining(SessionToken::of(key, Component::of(epoch, mark)))
+    }
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_record_vanishes_when_nobody_used_it_for_a_lifetime() {
+        let records = records(10);
+        records.update(subject(1), &written(500), at(0)).expect("there is room");
+        assert!(records.lookup(subject(1), at(99)).is_some(), "used at 99");
+        assert!(records.lookup(subject(1), at(198)).is_some(), "used at 198");
+        records.update(subject(1), &written(500), at(297)).expect("it is there");
+        assert!(records.lookup(subject(1), at(396)).is_some());
+        assert_eq!(records.lookup(subject(1), at(496)), None);
+        let kept = records.update(subject(1), &written(900), at(497)).expect("it has its place");
+        assert_eq!(kept, written(900).join, "what expired is not joined");
+        assert_eq!(records.held.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_full_store_refuses_a_new_subject_and_keeps_every_old_one() {
+        let records = records(2);
+        for number in [1, 2] {
+            records.update(subject(number), &written(500), at(0)).expect("there is room");
+        }
+        let full = Err(StoreError::Full { limit: 2 });
+        assert_eq!(records.update(subject(3), &written(500), at(99)), full);
+        assert!(records.update(subject(1), &written(900), at(99)).is_ok(), "it has its place");
+        assert!(records.lookup(subject(2), at(99)).is_some());
+        assert_eq!(records.update(subject(3), &Change::default(), at(99)), Ok(SessionToken::new()));
+    }
+
+    #[test]
+    fn what_expired_makes_room_and_what_did_not_stays() {
+        let records = records(2);
+        records.update(subject(1), &written(500), at(0)).expect("there is room");
+        records.update(subject(2), &written(500), at(50)).expect("there is room");
+        records.sweep(at(100));
+        assert_eq!(records.held.load(Ordering::Relaxed), 1);
+        assert!(records.update(subject(3), &written(500), at(100)).is_ok());
+        assert!(records.lookup(subject(2), at(100)).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_full_store_sweeps_before_it_refuses() {
+        let clock = Clock::new();
+        let store = MemoryStore::new(1, LIFETIME, clock);
+        store.update(subject(1), &written(500)).await.expect("there is room");
+        // A lifetime of 100 ns has passed by the time the next call reads the clock.
+        while clock.now() < at(store.swept_at.load(Ordering::Relaxed)) + LIFETIME {}
+        store.update(subject(2), &written(500)).await.expect("the first one expired");
+        assert_eq!(store.held(), 1);
+    }
+
+    #[test]
+    fn a_record_whose_last_mark_goes_gives_its_place_back() {
+        let records = records(1);
+        let held = records.update(subject(1), &written(500), at(0)).expect("there is room");
+        let (key, component) = held.components().next().expect("one component");
+        let (epoch, mark) = component.marks().next().expect("one mark");
+        let drop = Change { drop: vec![(key, epoch, mark)], ..Change::default() };
+        records.update(subject(1), &drop, at(1)).expect("it is there");
+        assert_eq!(records.held.load(Ordering::Relaxed), 0);
+        assert!(records.update(subject(2), &written(500), at(2)).is_ok());
+    }
+
+    #[test]
+    fn bytes_that_do_not_decode_are_unknown_and_never_none() {
+        let records = records(1);
+        let torn = Record { body: Box::new([1, 2, 3]), used_at: AtomicU64::new(0) };
+        records.by_subject.insert(subject(1), torn);
+        assert!(records.lookup(subject(1), at(1)).is_some_and(|token| token.overflow));
+    }
+
+    #[test]
+    fn a_subject_takes_a_few_hundred_bytes() {
+        const SUBJECTS: u32 = 100_000;
+        let resident_bytes = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux shows memory");
+            let pages = statm.split(' ').nth(1).expect("a second word");
+            pages.parse::<u64>().expect("a number") * 4096
+        };
+        let records = records(1_000_000);
+        let before = resident_bytes();
+        for number in 0..SUBJECTS {
+            let upto = (100 << 40) + u64::from(number) * 4096;
+            records.update(subject(number), &written(upto), at(0)).expect("there is room");
+        }
+        let bytes = resident_bytes().saturating_sub(before) / u64::from(SUBJECTS);
+        #[expect(clippy::print_stdout, reason = "the figure is what the test is run for")]
+        {
+            println!("memory store: {bytes} bytes a subject, one partition, {SUBJECTS} subjects");
+        }
+        // What `limits.subjects` promises. Other tests of this process allocate meanwhile.
+        assert!(bytes <= 300, "{bytes} bytes a subject");
+    }
+}

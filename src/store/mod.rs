@@ -1,0 +1,11 @@
+//! Where sessions and facts are kept: records of subjects in memory, facts of partitions in files.
+//!
+//! It keeps bytes under keys and applies changes as the core says. What a record that is not there
+//! means, and who is raised, is for `sessions` and the core to say.
+
+mod fact_document;
+mod facts;
+mod memory;
+
+pub use facts::FactFiles;
+pub use memory::MemoryStore;
