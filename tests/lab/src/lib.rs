@@ -14,5 +14,6 @@ mod machine;
 pub mod ports;
 pub mod postgres;
 pub mod proxy;
+pub mod service;
 pub mod stall;
 pub mod wait;

@@ -1,0 +1,257 @@
+//! Tidegate itself, in this process, in front of a cluster.
+//!
+//! The real service on real listeners: only the safety rules can be switched off, in builds that
+//! may. It installs the database objects as an operator would.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+use tidegate::config::Config;
+use tidegate::server::{self, Running};
+use tidegate::sources::postgres::schema;
+use tidegate_core::guards::Guards;
+
+use crate::postgres::{Cluster, Server};
+
+/// The database every lab cluster has.
+pub const DATABASE: &str = "postgres";
+/// The partition of a lab service.
+pub const PARTITION: &str = "main";
+
+/// What a service is in front of, and under which rules.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ServiceOptions {
+    system: u64,
+    nodes: Vec<(String, SocketAddr, SocketAddr)>,
+    limits: Vec<(String, String)>,
+    partition: Vec<(String, String)>,
+    guards: Guards,
+    listen: Option<(SocketAddr, SocketAddr)>,
+}
+
+impl ServiceOptions {
+    /// In front of all servers of a cluster, with the objects installed on its leader.
+    ///
+    /// # Errors
+    /// If the leader does not answer.
+    pub async fn of(cluster: &Cluster) -> Result<Self> {
+        install(cluster.leader()).await?;
+        let system = system_id(cluster.leader()).await?;
+        let nodes = cluster.servers().into_iter();
+        let nodes = nodes.map(|s| (s.name().to_owned(), s.address(), s.address())).collect();
+        let (limits, partition) = (Vec::new(), Vec::new());
+        Ok(Self { system, nodes, limits, partition, guards: Guards::on(), listen: None })
+    }
+
+    /// Under these safety rules.
+    pub fn guards(mut self, guards: Guards) -> Self {
+        self.guards = guards;
+        self
+    }
+
+    /// Sets one of `[limits]`; strings come with their quotes.
+    pub fn limit(mut self, name: &str, value: &str) -> Self {
+        self.limits.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets one setting of the partition; strings come with their quotes.
+    pub fn partition(mut self, name: &str, value: &str) -> Self {
+        self.partition.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Polls a node at another address, as through a proxy.
+    pub fn poll_through(mut self, node: &str, address: SocketAddr) -> Self {
+        for (name, poll, _) in &mut self.nodes {
+            if name == node {
+                *poll = address;
+            }
+        }
+        self
+    }
+
+    /// Adds a node under a name of its own.
+    pub fn node(mut self, name: &str, poll: SocketAddr, advertise: SocketAddr) -> Self {
+        self.nodes.push((name.to_owned(), poll, advertise));
+        self
+    }
+
+    /// Leaves a node out.
+    pub fn without(mut self, node: &str) -> Self {
+        self.nodes.retain(|(name, ..)| name != node);
+        self
+    }
+
+    /// Listens here instead of on free ports.
+    pub fn listen(mut self, data: SocketAddr, admin: SocketAddr) -> Self {
+        self.listen = Some((data, admin));
+        self
+    }
+
+    /// The configuration, keeping its state in `state`.
+    ///
+    /// # Errors
+    /// If `state` has no usable name.
+    pub fn toml(&self, state: &std::path::Path) -> Result<String> {
+        let state = state.to_str().context("the state folder has no usable name")?;
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (data, admin) = self.listen.unwrap_or((free, free));
+        let mut text = format!(
+            "[cluster]\nname = \"lab\"\n\n[listen]\ndata = \"{data}\"\nadmin = \"{admin}\"\n\
+             reflection = true\n\n[store]\nkind = \"memory\"\nstate_dir = \"{state}\"\n\n\
+             [partition.{PARTITION}]\nid = 1\nsystem_id = {}\ndatabase = \"{DATABASE}\"\n",
+            self.system
+        );
+        for (name, value) in &self.partition {
+            writeln!(text, "{name} = {value}")?;
+        }
+        for (name, poll, advertise) in &self.nodes {
+            writeln!(
+                text,
+                "\n[[partition.{PARTITION}.node]]\nname = \"{name}\"\npoll = \"{poll}\"\n\
+                 advertise = [\"{advertise}\"]"
+            )?;
+        }
+        writeln!(text, "\n[limits]")?;
+        for (name, value) in &self.limits {
+            writeln!(text, "{name} = {value}")?;
+        }
+        Ok(text)
+    }
+}
+
+/// A running service.
+#[derive(Debug)]
+pub struct Service {
+    running: Option<Running>,
+    data: SocketAddr,
+    admin: SocketAddr,
+    state: TempDir,
+    options: ServiceOptions,
+}
+
+impl Service {
+    /// Starts a service and waits until it admits calls and knows who leads.
+    ///
+    /// # Errors
+    /// If it does not start, or does not see its nodes in time.
+    pub async fn start(options: ServiceOptions) -> Result<Self> {
+        let service = Self::launch(options).await?;
+        service.await_leader().await?;
+        Ok(service)
+    }
+
+    /// Starts a service and waits for nothing.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn launch(options: ServiceOptions) -> Result<Self> {
+        let state = tempfile::tempdir()?;
+        let running = run(&options, &state).await?;
+        let (data, admin) = (running.data, running.admin);
+        Ok(Self { running: Some(running), data, admin, state, options })
+    }
+
+    /// Ends the service and starts it again, with the state it kept; on other ports.
+    ///
+    /// # Errors
+    /// If it does not end or start.
+    pub async fn restart(&mut self) -> Result<()> {
+        if let Some(running) = self.running.take() {
+            running.shutdown().await?;
+        }
+        let running = run(&self.options, &self.state).await?;
+        (self.data, self.admin) = (running.data, running.admin);
+        self.running = Some(running);
+        self.await_leader().await
+    }
+
+    /// Where `RoutingService` answers, for clients.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.data)
+    }
+
+    /// Where `AdminService` answers, for clients.
+    pub fn admin_endpoint(&self) -> String {
+        format!("http://{}", self.admin)
+    }
+
+    /// Where `RoutingService` listens.
+    pub const fn data_address(&self) -> SocketAddr {
+        self.data
+    }
+
+    /// Where the admin listener listens.
+    pub const fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// What the service knows of its partition.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn partition(&self) -> Result<tidegate_proto::v1::Partition> {
+        use tidegate_proto::v1::ListPartitionsRequest;
+        use tidegate_proto::v1::admin_service_client::AdminServiceClient;
+        let mut admin = AdminServiceClient::connect(self.admin_endpoint()).await?;
+        let request = ListPartitionsRequest { partition: PARTITION.to_owned() };
+        let answer = admin.list_partitions(request).await?.into_inner();
+        answer.partitions.into_iter().next().context("the service has no partition")
+    }
+
+    /// Waits until a leader is known whose lineage row stands, and all standbys show it.
+    ///
+    /// # Errors
+    /// If that takes longer than a lab may wait.
+    pub async fn await_leader(&self) -> Result<()> {
+        crate::wait::until("the service to see all nodes", crate::wait::LIMIT, || async {
+            let Ok(partition) = self.partition().await else { return Ok(false) };
+            let shown = |node: &tidegate_proto::v1::NodeState| {
+                node.session_eligible || !node.poll_error.is_empty()
+            };
+            Ok(!partition.leader_node.is_empty() && partition.nodes.iter().all(shown))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Ends the service.
+    ///
+    /// # Errors
+    /// If it had failed.
+    pub async fn stop(mut self) -> Result<()> {
+        match self.running.take() {
+            Some(running) => running.shutdown().await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn run(options: &ServiceOptions, state: &TempDir) -> Result<Running> {
+    let text = options.toml(state.path())?;
+    let config = Config::parse("lab.toml", &text, std::iter::empty())?;
+    server::start(config, options.guards).await
+}
+
+/// Installs the database objects, as `tidegate sql | psql` does.
+///
+/// # Errors
+/// If the server refuses them.
+pub async fn install(leader: &Server) -> Result<()> {
+    leader.sql(schema::HOME).await.context("the database objects cannot be installed")?;
+    Ok(())
+}
+
+/// The system id of a server.
+///
+/// # Errors
+/// If it does not answer.
+pub async fn system_id(server: &Server) -> Result<u64> {
+    let text: String =
+        server.value("select system_identifier::text from pg_control_system()").await?;
+    Ok(text.parse()?)
+}
