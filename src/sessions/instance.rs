@@ -241,8 +241,8 @@ impl<S: TokenStore> Sessions<S> {
 
     /// The token of what is carried; empty if the caller has it already.
     fn token(&self, holder: &Holder, may_replace: bool) -> String {
-        let several = holder.tokens > 1 || holder.unreadable;
-        if !holder.raised && !(several && may_replace) {
+        let replaces = may_replace && (holder.tokens > 1 || holder.unreadable);
+        if !holder.raised && !replaces {
             return String::new();
         }
         let issued_seconds = self.clock.wall_seconds();
@@ -252,7 +252,7 @@ impl<S: TokenStore> Sessions<S> {
 
 /// The part of a change the store is asked to apply; `None`: it is not asked.
 ///
-/// A read that changes nothing is not written. A write is, so that its answer says where it is kept.
+/// A read that changes nothing is not written. A write is: its answer says where it is kept.
 fn of_record(change: &Change, named: &Named, reach: Reach) -> Option<Change> {
     if change.is_empty() {
         return None;

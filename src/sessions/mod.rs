@@ -1,4 +1,4 @@
-//! Who is asking: what a request carries joined with what is kept of its subject, and who is raised.
+//! Who is asking: what a request carries joined with what is kept of its subject; who is raised.
 //!
 //! - `asked`: what a request carries, and what of it is refused;
 //! - `holder`: one caller: its token and record, and what is not known of them;
@@ -15,7 +15,7 @@ mod instance;
 mod notices;
 mod whom;
 
-pub use crate::ports::{StoreError, Stored};
+pub use crate::ports::{StoreError, Stored, TokenStore};
 pub use asked::{Asked, SessionError, SessionLimits};
 pub use holder::{Holder, Ignorance};
 pub use instance::{Committed, ResolvedSession, SessionState, Sessions};

@@ -1,7 +1,7 @@
 //! `FactFiles`: the facts of each partition in a file of its own, which survives a restart.
 //!
-//! A file is replaced whole or not at all. It is never repaired: one that cannot be read is shown to
-//! the operator, because facts that are wrong are worse than none.
+//! A file is replaced whole or not at all. It is never repaired: one that cannot be read is shown
+//! to the operator, because facts that are wrong are worse than none.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -1,8 +1,8 @@
 //! `MemoryStore`: the records of one process, gone when it ends.
 //!
 //! A record is kept as the bytes of a token body, which are a tenth of the decoded maps. It never
-//! evicts: a record goes when nobody used it for a lifetime, and a full store refuses. What a start,
-//! which forgets everything, means for lookups is for the core's `store_guard` to say.
+//! evicts: a record goes when nobody used it for a lifetime, and a full store refuses. What a
+//! start, which forgets everything, means for lookups is for the core's `store_guard` to say.
 
 use std::fmt;
 use std::sync::Arc;
@@ -113,8 +113,9 @@ impl fmt::Debug for Records {
 
 impl Record {
     fn of(token: &SessionToken, now: Instant) -> Self {
-        // When it was issued is for tokens that travel.
-        let body = token.encode(0).into_boxed_slice();
+        // When it was issued is for tokens that travel. A copy of the right size: shrinking the
+        // buffer it was written to would leave holes between records, twice their size.
+        let body = Box::from(token.encode(0).as_slice());
         Self { body, used_at: AtomicU64::new(now.as_nanos()) }
     }
 

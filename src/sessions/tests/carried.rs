@@ -127,7 +127,7 @@ async fn what_a_readable_token_names_beside_an_unreadable_one_is_not_taken_for_a
 async fn a_token_that_does_not_fit_says_so_and_shrinks_to_what_the_caller_has_room_for() {
     let world = world();
     let mut token = SessionToken::new();
-    for number in 3..40 {
+    for number in 3..63 {
         let key = ComponentKey { partition: PartitionId::new(number), system_tag: number };
         token.join(&marked(key, number, Mark::wrote(Some(lsn(5)), lsn(9))));
     }
@@ -139,7 +139,7 @@ async fn a_token_that_does_not_fit_says_so_and_shrinks_to_what_the_caller_has_ro
         let sealed = committed.expect("no store").token;
         assert!(sealed.len() <= at_most, "{} of {at_most}", sealed.len());
         let back = world.opened(&sealed);
-        assert_eq!(back.overflow, back.components().count() < 37);
+        assert_eq!(back.overflow, back.components().count() < 60);
         assert_eq!(back.overflow, at_most <= 1024, "{chars}");
     }
 }

@@ -19,7 +19,7 @@ use tidegate_core::token::{
 
 use super::*;
 use crate::clock::Clock;
-use crate::ports::{Kept, SubjectKey, TokenStore};
+use crate::ports::{Kept, SubjectKey};
 use crate::seal::{Key, Keyring, SubjectHash};
 use crate::store::MemoryStore;
 

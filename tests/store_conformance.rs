@@ -1,0 +1,48 @@
+//! Every token store passes one suite: the claims of `store_conformance/suite.rs`.
+//!
+//! A store is listed here once; what holds for one kind only is tested beside its code.
+
+#![expect(clippy::expect_used, reason = "a store that does not answer is a failed test")]
+
+#[path = "store_conformance/suite.rs"]
+mod suite;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tidegate::clock::Clock;
+use tidegate::ports::{Kept, StoreError, Stored, SubjectKey, TokenStore};
+use tidegate::store::MemoryStore;
+use tidegate_core::token::{Change, SessionToken};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_memory_store_conforms() {
+    let a_day = Duration::from_secs(24 * 3600);
+    suite::conforms(|| MemoryStore::new(1000, a_day, Clock::new())).await;
+}
+
+/// A store that reads, changes and writes in steps between which others may write.
+#[derive(Default)]
+struct Stepwise(Mutex<BTreeMap<SubjectKey, SessionToken>>);
+
+impl TokenStore for Stepwise {
+    async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
+        Ok(self.0.lock().expect("nobody panicked").get(&key).cloned())
+    }
+
+    async fn update(&self, key: SubjectKey, change: &Change) -> Result<Kept, StoreError> {
+        let mut record = self.lookup(key).await?.unwrap_or_default();
+        tokio::task::yield_now().await;
+        if change.apply(&mut record) {
+            self.0.lock().expect("nobody panicked").insert(key, record.clone());
+        }
+        Ok(Kept { record, stored: Stored::Memory })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[should_panic(expected = "seed 0")]
+async fn a_store_whose_updates_are_not_atomic_does_not_conform() {
+    suite::conforms(Stepwise::default).await;
+}
