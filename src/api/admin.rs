@@ -31,16 +31,13 @@ impl Admin {
 
     fn partition(&self, name: &str) -> Result<&Arc<PartitionHandle>, Status> {
         self.partitions.named(name).ok_or_else(|| {
-            let text = format!("there is no partition `{name}`: ListPartitions shows what there is");
+            let text =
+                format!("there is no partition `{name}`: ListPartitions shows what there is");
             status::error(Code::NotFound, v1::ErrorReason::PartitionUnknown, text, None)
         })
     }
 
-    fn node(
-        &self,
-        partition: &str,
-        node: &str,
-    ) -> Result<(&Arc<PartitionHandle>, NodeId), Status> {
+    fn node(&self, partition: &str, node: &str) -> Result<(&Arc<PartitionHandle>, NodeId), Status> {
         let handle = self.partition(partition)?;
         let found = handle.node(node).ok_or_else(|| {
             let text = format!(

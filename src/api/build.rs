@@ -7,8 +7,8 @@ use tidegate_core::snapshot::Lag;
 use tidegate_core::token::{Notice, NoticeKind};
 use tidegate_proto::v1;
 
-use crate::partitions::{PartitionHandle, Partitions};
 use crate::partitions::handle::Reach;
+use crate::partitions::{PartitionHandle, Partitions};
 use crate::ports::Stored;
 use crate::reads::{Answer, Named, Recorded, Selected, Waited, WaitedFor};
 use crate::sessions::notice_id_text;
@@ -92,9 +92,7 @@ pub fn wait(
 ) -> v1::WaitUntilFreshResponse {
     use v1::wait_until_fresh_response::Outcome;
     let (outcome, served) = match &waited.outcome {
-        WaitedFor::Fresh(named) => {
-            (Outcome::Fresh, Some(served(handle, named, waited.waited)))
-        }
+        WaitedFor::Fresh(named) => (Outcome::Fresh, Some(served(handle, named, waited.waited))),
         WaitedFor::TimedOut => (Outcome::TimedOut, None),
         WaitedFor::Lost => (Outcome::Lost, None),
         WaitedFor::Unknown => (Outcome::Unknown, None),

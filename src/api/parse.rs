@@ -52,7 +52,10 @@ pub fn caller(session: Option<v1::Session>, evidence_max: usize) -> Result<Calle
 }
 
 /// A duration of the wire: not negative, at most a day.
-pub fn duration(field: &str, value: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+pub fn duration(
+    field: &str,
+    value: Option<prost_types::Duration>,
+) -> Result<Option<Duration>, Status> {
     let Some(value) = value else { return Ok(None) };
     let parsed = Duration::try_from(value).ok().filter(|span| *span <= DURATION_MAX);
     match parsed {
@@ -89,8 +92,7 @@ pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status>
         policy: Policy {
             level,
             bound,
-            wait_budget: duration("policy.wait_budget", policy.wait_budget)?
-                .unwrap_or(WAIT_BUDGET),
+            wait_budget: duration("policy.wait_budget", policy.wait_budget)?.unwrap_or(WAIT_BUDGET),
             may_fall_back: policy.fallback.unwrap_or(true),
             above_cap: above_cap(&policy.above_cap)?,
             zone: (!own_zone.is_empty()).then_some(own_zone),

@@ -114,11 +114,7 @@ impl<F: FactStore> PartitionTask<F> {
 
     /// Runs until `stop`; then keeps the latest facts and ends.
     pub async fn run(mut self, stop: CancellationToken) {
-        let keeper = keep_facts(
-            Arc::clone(&self.fact_store),
-            self.info.clone(),
-            self.kept.clone(),
-        );
+        let keeper = keep_facts(Arc::clone(&self.fact_store), self.info.clone(), self.kept.clone());
         let keeper = tokio::spawn(keeper);
         let mut batch = Vec::with_capacity(BATCH);
         self.handle(Event::Tick);

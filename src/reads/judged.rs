@@ -83,9 +83,7 @@ impl<S: TokenStore> Reads<S> {
             component: holder.component(key),
             former: holder
                 .former(key)
-                .map(|(former, component)| {
-                    (former, component, upgraded == Some(former.system_tag))
-                })
+                .map(|(former, component)| (former, component, upgraded == Some(former.system_tag)))
                 .collect(),
             known: holder.known(key, guards),
             session: demanded.session,

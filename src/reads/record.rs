@@ -124,8 +124,8 @@ impl<S: TokenStore> Reads<S> {
         partition: &str,
     ) -> Result<Arc<PartitionHandle>, ReadError> {
         let found = self.partitions.of_system(system);
-        let handle = found
-            .ok_or_else(|| ReadError::EvidenceForeign { system: system.to_string() })?;
+        let handle =
+            found.ok_or_else(|| ReadError::EvidenceForeign { system: system.to_string() })?;
         if !partition.is_empty() && handle.info().name != partition {
             self.partition(partition)?;
             let text = format!(
@@ -157,10 +157,8 @@ impl<S: TokenStore> Reads<S> {
                 let mark = written(&evidence, before.as_ref(), &handle, &guards)?;
                 // The next read should find the flush of this write known.
                 handle.hurry();
-                let component = mark.map_or_else(
-                    Component::unresolved,
-                    |(epoch, mark)| Component::of(epoch, mark),
-                );
+                let component = mark
+                    .map_or_else(Component::unresolved, |(epoch, mark)| Component::of(epoch, mark));
                 Ok(Learned { handle, component, losses: Vec::new(), wrote: true })
             }
             EvidenceKind::Sample => Ok(self.from_sample(handle, &evidence, since).await),
@@ -199,9 +197,11 @@ impl<S: TokenStore> Reads<S> {
         let guards = &asked_for.settings.guards;
         let max_age = asked_for.settings.view_max_age;
         let now = self.clock.now();
-        let alive = asked_for.views.iter().flatten().any(|view| {
-            view.incarnation == incarnation && now.since(view.sent_at) <= max_age
-        });
+        let alive = asked_for
+            .views
+            .iter()
+            .flatten()
+            .any(|view| view.incarnation == incarnation && now.since(view.sent_at) <= max_age);
         let unsampled = !guards.sample_after();
         let until = self.ends_at(deadline, self.limits.poll_timeout);
         if alive

@@ -24,6 +24,9 @@ use crate::sessions::{Holder, RaiseWhom, Whom};
 /// Times a read may be judged again because something changed while it waited.
 const ROUNDS_MAX: u32 = 256;
 
+/// How long a read waits at least for a leader sample it needs, whatever its own budget is.
+const SAMPLE_BUDGET: Duration = Duration::from_millis(50);
+
 /// A node that may be read, with the lives it may be read in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
@@ -116,11 +119,7 @@ impl<S: TokenStore> Reads<S> {
     ///
     /// # Errors
     /// [`ReadError`] if it could not be decided; that it was refused is an answer.
-    pub async fn select(
-        &self,
-        caller: Caller,
-        asked: SelectAsked,
-    ) -> Result<Selected, ReadError> {
+    pub async fn select(&self, caller: Caller, asked: SelectAsked) -> Result<Selected, ReadError> {
         let since = self.clock.now();
         let handle = Arc::clone(self.partition(&asked.partition)?);
         let previous = handle.node(&asked.previous);
@@ -140,7 +139,8 @@ impl<S: TokenStore> Reads<S> {
         };
         let demanded = Demanded::by(&asked.policy, since);
         for _ in 0..ROUNDS_MAX {
-            let (ready, snapshot) = self.judged(&handle, &holder, demanded, walk.ends_at).await;
+            let sampled_by = walk.ends_at.min(since + asked.policy.wait_budget.max(SAMPLE_BUDGET));
+            let (ready, snapshot) = self.judged(&handle, &holder, demanded, sampled_by).await;
             let now = self.clock.now();
             let plan = decide(&ready, &snapshot, &asked.policy, previous, now, walk.pick);
             let judged = Judged { ready, snapshot, plan };
@@ -188,7 +188,8 @@ impl<S: TokenStore> Reads<S> {
                 }
                 Step::Leader { leader, fallback: false } => {
                     let by_policy = policy.level == tidegate_core::routing::Level::Leader;
-                    let reason = if by_policy { Reason::LeaderByPolicy } else { Reason::NotCovered };
+                    let reason =
+                        if by_policy { Reason::LeaderByPolicy } else { Reason::NotCovered };
                     return Some(End::Leader { leader: *leader, reason });
                 }
                 Step::Leader { leader, fallback: true } => {

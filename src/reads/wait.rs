@@ -7,7 +7,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::partition::{WaitEnd, WaitFor};
 use tidegate_core::routing::Reason;
 use tidegate_core::snapshot::{Lag, Snapshot, WhyNot};
-use tidegate_core::token::Notice;
+use tidegate_core::token::{Notice, NoticeKind};
 use tidegate_core::trail::{Known, Ready, Unprovable};
 use tidegate_core::views::NodeId;
 
@@ -92,7 +92,8 @@ impl<S: TokenStore> Reads<S> {
             let (ready, snapshot) = self.judged(&handle, &holder, demanded, until).await;
             let outcome = match self.ended(&handle, &holder, &ready, &snapshot) {
                 Some(outcome) => outcome,
-                None => match self.park(&handle, &ready, &snapshot, (&target, named), until).await? {
+                None => match self.park(&handle, &ready, &snapshot, (&target, named), until).await?
+                {
                     Some(outcome) => outcome,
                     None => continue,
                 },
@@ -110,8 +111,13 @@ impl<S: TokenStore> Reads<S> {
         ready: &Ready,
         snapshot: &Snapshot,
     ) -> Option<WaitedFor> {
-        if !ready.losses.is_empty() {
+        let kinds = || ready.losses.iter().map(|loss| loss.kind);
+        if kinds().any(|kind| kind != NoticeKind::PossiblyLost) {
             return Some(WaitedFor::Lost);
+        }
+        if kinds().next().is_some() {
+            // What may be lost was replaced: the next wait of this session is judged by that.
+            return Some(WaitedFor::Unknown);
         }
         let unknown = holder.known(handle.key(), &snapshot.settings.guards) == Known::No;
         match ready.unprovable {
@@ -155,9 +161,7 @@ impl<S: TokenStore> Reads<S> {
             WaitEnd::Judge => Ok(None),
             WaitEnd::Expired => Ok(Some(WaitedFor::TimedOut)),
             WaitEnd::Gone => Ok(Some(WaitedFor::Gone)),
-            WaitEnd::Full => {
-                Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
-            }
+            WaitEnd::Full => Err(ReadError::WaitsFull { partition: handle.info().name.clone() }),
         }
     }
 
