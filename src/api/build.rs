@@ -9,7 +9,7 @@ use tidegate_proto::v1;
 
 use crate::partitions::handle::Reach;
 use crate::partitions::{PartitionHandle, Partitions};
-use crate::ports::Stored;
+use crate::sessions::Stored;
 use crate::reads::{Answer, Named, Recorded, Selected, Waited, WaitedFor};
 use crate::sessions::notice_id_text;
 

@@ -17,7 +17,7 @@ use tonic::{Status, Streaming};
 
 use super::routing::{Gatekeeper, Routing, StreamPlace};
 use super::status;
-use crate::ports::TokenStore;
+use crate::sessions::TokenStore;
 
 /// Answers that may wait for the client to read them; beyond that nothing more is read from it.
 const ANSWERS_MAX: usize = 256;

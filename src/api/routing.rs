@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{build, parse, route, status};
 use crate::clock::Deadline;
-use crate::ports::TokenStore;
+use crate::sessions::TokenStore;
 use crate::reads::{Reads, SelectAsked};
 use crate::sessions::{SessionState, parse_notice_id};
 

@@ -11,7 +11,7 @@ use tidegate_core::trail::{Ready, Requested, Resolution, resolve};
 
 use super::Reads;
 use crate::partitions::PartitionHandle;
-use crate::ports::TokenStore;
+use crate::sessions::TokenStore;
 use crate::sessions::{Holder, losses_to_notices};
 
 /// Times a call may ask for a leader sample.

@@ -22,7 +22,7 @@ use tidegate_core::token::NoticeId;
 
 use crate::clock::Clock;
 use crate::partitions::{PartitionHandle, Partitions};
-use crate::ports::TokenStore;
+use crate::sessions::TokenStore;
 use crate::sessions::{ResolvedSession, SessionError, Sessions};
 
 pub use record::{Observed, Recorded};

@@ -18,7 +18,7 @@ use tidegate_core::views::ViewRole;
 
 use super::{Caller, ReadError, Reads};
 use crate::partitions::PartitionHandle;
-use crate::ports::{Stored, TokenStore};
+use crate::sessions::{Stored, TokenStore};
 use crate::sessions::{Asked, Holder, RaiseWhom, Whom, losses_to_notices};
 
 /// What a session wrote or saw.

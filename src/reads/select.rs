@@ -12,14 +12,14 @@ use tidegate_core::routing::{
 };
 use tidegate_core::snapshot::{Lag, Snapshot};
 use tidegate_core::token::{Notice, NoticeKind};
-use tidegate_core::trail::{Known, Ready};
+use tidegate_core::trail::Ready;
 use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
 use super::{Caller, ReadError, Reads, node_of};
 use crate::partitions::PartitionHandle;
-use crate::ports::TokenStore;
-use crate::sessions::{Holder, RaiseWhom, Whom};
+use crate::sessions::TokenStore;
+use crate::sessions::{Holder, Ignorance, RaiseWhom, Whom};
 
 /// Times a read may be judged again because something changed while it waited.
 const ROUNDS_MAX: u32 = 256;
@@ -233,12 +233,13 @@ impl<S: TokenStore> Reads<S> {
             return Err(ReadError::LostWrite { partition: handle.info().name.clone() });
         }
         let policy = &asked.policy;
-        let unknown = holder.known(handle.key(), &snapshot.settings.guards) == Known::No;
+        let ignorance = holder.ignorance(handle.key(), &snapshot.settings.guards);
+        let ignorance = ignorance.filter(|_| policy.asks_session());
         let (answer, met, reason, valid) = match end {
             End::Serve { node, reason } => {
                 let named = name_replica(&snapshot, node);
                 let met = met(&ready, policy, false);
-                let reason = reason_of(reason, &ready, unknown && policy.asks_session());
+                let reason = reason_of(reason, &ready, ignorance);
                 let valid = valid_for(&snapshot, policy, node, now);
                 (Answer::Served { named, stale: None }, met, reason, valid)
             }
@@ -297,15 +298,17 @@ impl End {
 }
 
 /// A covered read still says what it could not know.
-fn reason_of(reason: Reason, ready: &Ready, unknown: bool) -> Reason {
+fn reason_of(reason: Reason, ready: &Ready, ignorance: Option<Ignorance>) -> Reason {
     if ready.losses.iter().any(|loss| loss.future) {
-        Reason::FutureMark
-    } else if unknown {
-        Reason::UnknownSession
-    } else if ready.ungated {
-        Reason::NotProvable
-    } else {
-        reason
+        return Reason::FutureMark;
+    }
+    match ignorance {
+        Some(Ignorance::StoreLost) => Reason::StoreLost,
+        Some(Ignorance::Unreadable | Ignorance::StoreUnavailable | Ignorance::Overflow) => {
+            Reason::UnknownSession
+        }
+        None if ready.ungated => Reason::NotProvable,
+        None => reason,
     }
 }
 

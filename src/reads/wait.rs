@@ -15,7 +15,7 @@ use super::judged::Demanded;
 use super::select::{Named, epoch_text, name_leader, name_replica};
 use super::{Caller, ReadError, Reads, node_of};
 use crate::partitions::PartitionHandle;
-use crate::ports::TokenStore;
+use crate::sessions::TokenStore;
 use crate::sessions::{Holder, RaiseWhom, Whom};
 
 /// Times a wait may be judged again because something changed.
