@@ -93,6 +93,8 @@ guards! {
     trail_sent_at => "1.10",
     /// A node whose last row is off the leader's chain serves nobody.
     diverged => "5.4",
+    /// A node that led an epoch off the leader's chain is out until an operator resumes it.
+    former_twin => "5.4",
     /// A node that shows rows of two branches is quarantined.
     two_branches => "5.4",
     /// Of several writable nodes only the one that all others give way to leads.

@@ -27,10 +27,14 @@ pub struct Partition {
     snapshot: Snapshot,
     waits: Waits,
     paces: Vec<Option<Pace>>,
+    /// What was last told of each node.
+    quarantines: Vec<Option<Quarantine>>,
     /// The epoch that led last.
     last: Option<Epoch>,
     /// The row being written.
     writing: Option<Epoch>,
+    /// A row that was refused is not tried again before.
+    row_due_at: Instant,
     /// The latest time at which somebody asked for fresh observations of all nodes.
     hurry: Option<Instant>,
     facts_dirty: bool,
@@ -43,13 +47,16 @@ impl Partition {
         let mut snapshot = Snapshot::unseen(ComponentKey::new(id, system), Arc::clone(&settings));
         snapshot.facts = Arc::new(facts);
         let paces = vec![None; settings.nodes.len()];
+        let quarantines = vec![None; settings.nodes.len()];
         Self {
             system,
             waits: Waits::new(settings.waits_max),
             snapshot,
             paces,
+            quarantines,
             last: None,
             writing: None,
+            row_due_at: Instant::default(),
             hurry: None,
             facts_dirty: false,
             facts_stored_at: None,
@@ -105,6 +112,7 @@ impl Partition {
                 if let Some(Some(view)) = self.snapshot.views.get_mut(node.index()) {
                     Arc::make_mut(view).resume();
                 }
+                self.facts_dirty |= Arc::make_mut(&mut self.snapshot.facts).disown(node);
                 self.lead(&mut effects);
                 self.publish(&mut effects);
                 effects.extend(self.waits.judge_all(&self.snapshot, now));
@@ -124,44 +132,56 @@ impl Partition {
         if self.snapshot.views.get(seen.node.index()).is_none() {
             return;
         }
-        self.read_rows(seen, effects);
-        self.place_epoch(seen, effects);
-        let before = self.structure(seen.node);
-        let quarantined = self.snapshot.view(seen.node).and_then(|view| view.quarantine);
-        if self.view(seen) == Taken::Dropped {
-            self.note_quarantine(seen.node, quarantined, effects);
-            self.publish(effects);
+        let guards = self.snapshot.settings.guards;
+        let known = self.snapshot.view(seen.node);
+        if known.is_some_and(|view| view.is_out_of_date(seen, &guards)) {
             return;
         }
-        self.share_check(seen, now);
-        self.note_quarantine(seen.node, quarantined, effects);
-        self.learn_facts(seen);
-        let led = self.lead(effects);
-        self.sample(seen);
-        self.write_row(seen, effects);
+        let disputed = self.read_rows(seen, effects);
+        self.place_epoch(seen, effects);
+        let before = self.structure(seen.node);
+        let is_taken = self.view(seen) != Taken::Dropped;
+        let mut led = false;
+        if is_taken {
+            self.share_check(seen, now);
+            self.learn_facts(seen);
+            led = self.lead(effects);
+            self.sample(seen);
+            self.write_row(seen, now, effects);
+        }
+        let quarantined = self.note_quarantines(effects);
         self.publish(effects);
-        if led {
+        if led || disputed {
             effects.extend(self.waits.end_all());
-        } else if before != self.structure(seen.node) {
+        } else if quarantined || before != self.structure(seen.node) {
             effects.extend(self.waits.judge_all(&self.snapshot, now));
+        }
+        if !is_taken {
+            return;
         }
         self.advance(seen, now, effects);
         let snapshot = &self.snapshot;
         effects.extend(self.waits.met_by(|need, since| has_seen(snapshot, need, since)));
     }
 
-    fn read_rows(&mut self, seen: &Observation, effects: &mut Vec<Effect>) {
+    /// Says whether a row contradicts what is known: then marks must be judged again.
+    fn read_rows(&mut self, seen: &Observation, effects: &mut Vec<Effect>) -> bool {
+        let mut disputed = false;
         for row in seen.rows.iter().flatten() {
             if Arc::make_mut(&mut self.snapshot.history).read_row(*row).is_err() {
                 effects.push(Effect::Emit(Notable::RowConflict(row.epoch)));
+                disputed = true;
             }
         }
+        disputed
     }
 
     /// Gives the epoch of a writable node its place, the first time it is seen.
     fn place_epoch(&mut self, seen: &Observation, effects: &mut Vec<Effect>) {
         let Some(epoch) = seen.evidence.epoch() else { return };
-        if self.snapshot.history.knows(epoch) {
+        // Rows that were not read yet say more than could be guessed without them.
+        let unread = seen.evidence.row.is_some_and(|row| !self.snapshot.history.knows(row));
+        if self.snapshot.history.knows(epoch) || unread {
             return;
         }
         let view = self.snapshot.view(seen.node);
@@ -217,11 +237,18 @@ impl Partition {
         }
     }
 
-    fn note_quarantine(&self, node: NodeId, before: Option<Quarantine>, effects: &mut Vec<Effect>) {
-        let now = self.snapshot.view(node).and_then(|view| view.quarantine);
-        if let Some(why) = now.filter(|_| now != before) {
-            effects.push(Effect::Emit(Notable::Quarantined(node, why)));
+    /// Tells of nodes that stopped serving; says whether any did, or serves again.
+    fn note_quarantines(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let mut changed = false;
+        for node in self.snapshot.nodes() {
+            let now = self.snapshot.quarantine(node);
+            let told = self.quarantines.get_mut(node.index()).filter(|told| **told != now);
+            let Some(told) = told else { continue };
+            *told = now;
+            changed = true;
+            effects.extend(now.map(|why| Effect::Emit(Notable::Quarantined(node, why))));
         }
+        changed
     }
 
     fn learn_facts(&mut self, seen: &Observation) {
@@ -298,11 +325,11 @@ impl Partition {
     }
 
     /// The leader's epoch is written down in its own log, once.
-    fn write_row(&mut self, seen: &Observation, effects: &mut Vec<Effect>) {
+    fn write_row(&mut self, seen: &Observation, now: Instant, effects: &mut Vec<Effect>) {
         let Some(leader) = self.snapshot.leadership.leader() else { return };
         let written = seen.evidence.row == Some(leader.epoch);
         let polled = leader.node == seen.node && seen.evidence.epoch() == Some(leader.epoch);
-        if !polled || written || self.writing == Some(leader.epoch) {
+        if !polled || written || self.writing == Some(leader.epoch) || now < self.row_due_at {
             return;
         }
         let Some((parent, fork)) = self.snapshot.history.origin(leader.epoch) else { return };
@@ -328,6 +355,7 @@ impl Partition {
                 self.snapshot.row_unwritable = false;
                 if Arc::make_mut(&mut self.snapshot.history).read_row(row).is_err() {
                     effects.push(Effect::Emit(Notable::RowConflict(row.epoch)));
+                    effects.extend(self.waits.end_all());
                 }
             }
             RowOutcome::NotThere => return,
@@ -336,6 +364,7 @@ impl Partition {
                     effects.push(Effect::Emit(Notable::RowUnwritable(epoch)));
                 }
                 self.snapshot.row_unwritable = true;
+                self.row_due_at = now + self.snapshot.settings.store_interval;
             }
         }
         self.publish(effects);

@@ -14,7 +14,8 @@ const FACTS_MAX: usize = 256;
 /// What polls have shown of one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochFacts {
-    /// The node that led it; `None` if that node is not configured any more.
+    /// The node that led it; `None` if it is not configured any more, or an operator vouched that
+    /// it holds nothing of it.
     pub node: Option<NodeId>,
     /// The highest flush position seen.
     pub flush_seen: Position,
@@ -78,6 +79,16 @@ impl Facts {
         let mut changed = false;
         for facts in self.epochs.values_mut().filter(|f| f.node == Some(node) && !f.ended) {
             facts.ended = true;
+            changed = true;
+        }
+        changed
+    }
+
+    /// Forgets that `node` led the epochs it has ended: an operator vouches for what it holds now.
+    pub fn disown(&mut self, node: NodeId) -> bool {
+        let mut changed = false;
+        for facts in self.epochs.values_mut().filter(|f| f.node == Some(node) && f.ended) {
+            facts.node = None;
             changed = true;
         }
         changed

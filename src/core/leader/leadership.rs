@@ -71,6 +71,16 @@ impl Leadership {
         }
     }
 
+    /// Says whether these, in this order, are [`Self::heads`].
+    pub fn has_heads(&self, heads: &[Epoch]) -> bool {
+        match self {
+            Self::Nobody => heads.is_empty(),
+            Self::Leader(leader) => *heads == [leader.epoch],
+            Self::Last(epoch) => *heads == [*epoch],
+            Self::Split(several) => several.iter().map(|head| &head.epoch).eq(heads),
+        }
+    }
+
     /// Says whether several nodes claim to lead.
     pub const fn is_split(&self) -> bool {
         matches!(self, Self::Split(_))

@@ -35,16 +35,19 @@ impl Origin {
         let Some(parent) = evidence.row else {
             return Some(Self { parent: None, fork: Fork::Unknown });
         };
+        if timeline < parent.timeline {
+            // No server goes back by itself: whatever this is, it continues nothing we know.
+            return Some(Self { parent: None, fork: Fork::Unknown });
+        }
         let life = evidence.incarnation.life;
         let known = facts.of(parent);
         let view = view.filter(|view| view.incarnation == evidence.incarnation);
-        let fork = match timeline.cmp(&parent.timeline) {
-            std::cmp::Ordering::Greater => {
-                let one_step = timeline == parent.timeline.saturating_add(1);
-                let frozen = evidence.replay.unwrap_or(insert);
-                promotion(frozen, one_step, parent, view, known, guards)
-            }
-            std::cmp::Ordering::Equal => known.map_or(Fork::Unknown, |known| {
+        let fork = if timeline > parent.timeline {
+            let one_step = timeline == parent.timeline.saturating_add(1);
+            let frozen = evidence.replay.unwrap_or(insert);
+            promotion(frozen, one_step, parent, view, known, guards)
+        } else {
+            known.map_or(Fork::Unknown, |known| {
                 let same_start = life.start == parent.life.start;
                 let same_reset = life.reset == parent.life.reset;
                 let counters_reset = same_start && known.replay == Some(evidence.replay);
@@ -53,8 +56,7 @@ impl Origin {
                     && evidence.replay.is_none()
                     && insert.covers(known.flush_seen);
                 if counters_reset || clean_restart { Fork::Unbounded } else { Fork::Unknown }
-            }),
-            std::cmp::Ordering::Less => Fork::Unknown,
+            })
         };
         Some(Self { parent: Some(parent), fork })
     }

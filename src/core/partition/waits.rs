@@ -61,6 +61,10 @@ impl Waits {
         now: Instant,
     ) -> Option<Effect> {
         let parked = Parked { floor, nodes, wait_for };
+        if !parked.floor.holds_under(&snapshot.leadership) {
+            // The leadership changed between the judgement and now.
+            return Some(Effect::Wake(id, WaitEnd::Judge));
+        }
         match parked.judge(snapshot, now) {
             State::Fresh(nodes) => Some(Effect::Wake(id, WaitEnd::Fresh(nodes))),
             State::Gone => Some(Effect::Wake(id, WaitEnd::Gone)),
@@ -171,7 +175,7 @@ impl Parked {
                         Coverage::Applied(unmet) => slots.push((Axis::Node(*node), unmet.at_least)),
                         Coverage::Flushed(unmet) => slots.push((Axis::Flush, unmet.at_least)),
                         // Ended by a change that is no scalar; judged again then.
-                        Coverage::NoRow | Coverage::Uncounted => {}
+                        Coverage::Unjudged | Coverage::NoRow | Coverage::Uncounted => {}
                     }
                 }
                 Err(WhyNot::Drained) => {}

@@ -18,6 +18,7 @@ pub fn decide(
     pick: u64,
 ) -> Plan {
     let fresh = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
+    let is_provable = ready.unprovable.is_none() && ready.floor.holds_under(&snapshot.leadership);
     let leader = snapshot.named_leader(now);
     match policy.level {
         Level::Eventual => {
@@ -36,7 +37,7 @@ pub fn decide(
         }
         Level::Session | Level::Bounded | Level::Global => {}
     }
-    if ready.unprovable.is_none()
+    if is_provable
         && let Some(node) = {
             let covering: Vec<NodeId> = snapshot.nodes().filter(fresh).collect();
             choose(covering, snapshot, policy, previous, pick)
@@ -46,13 +47,13 @@ pub fn decide(
     }
     let hopeful: Vec<NodeId> =
         snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).collect();
-    let can_wait = ready.unprovable.is_none() && !hopeful.is_empty();
+    let can_wait = is_provable && !hopeful.is_empty();
     let mut steps = Vec::new();
     if can_wait && !policy.wait_budget.is_zero() {
         steps.push(Step::Park { nodes: hopeful.clone(), budget: policy.wait_budget });
     }
     if policy.may_fall_back
-        && ready.unprovable.is_none()
+        && is_provable
         && let Some(leader) = leader
     {
         steps.push(Step::Leader { leader, fallback: true });
@@ -127,6 +128,7 @@ fn refusal(ready: &Ready, snapshot: &Snapshot, now: Instant) -> Reason {
         Some(Unprovable::Split) => Reason::Split,
         Some(Unprovable::NoSample) => Reason::NotProvable,
         Some(Unprovable::UnknownEpoch { .. }) => Reason::UnknownEpoch,
+        None if !ready.floor.holds_under(&snapshot.leadership) => Reason::NotProvable,
         None => {
             let why = |node| snapshot.eligible(node, now).err();
             let seen = snapshot.nodes().any(|node| snapshot.view(node).is_some());
@@ -188,7 +190,7 @@ pub struct Shadow {
 /// Judges the node the application would have read by itself.
 pub fn shadow(ready: &Ready, snapshot: &Snapshot, node: NodeId, now: Instant) -> Shadow {
     let leads = snapshot.named_leader(now).is_some_and(|leader| leader.node == node);
-    let fresh =
-        ready.unprovable.is_none() && (leads || snapshot.satisfies(node, &ready.floor, now));
+    let is_provable = ready.unprovable.is_none() && ready.floor.holds_under(&snapshot.leadership);
+    let fresh = is_provable && (leads || snapshot.satisfies(node, &ready.floor, now));
     Shadow { fresh, behind: snapshot.lag(node, now) }
 }

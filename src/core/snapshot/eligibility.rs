@@ -56,7 +56,7 @@ impl Snapshot {
         if now.since(view.sent_at) > self.settings.view_max_age {
             return Err(WhyNot::ViewTooOld);
         }
-        if let Some(why) = view.quarantine {
+        if let Some(why) = self.quarantine(node) {
             return Err(WhyNot::Quarantined(why));
         }
         if matches!(view.role, ViewRole::Writable(_)) {
@@ -74,6 +74,29 @@ impl Snapshot {
             (Some(_), None) => Err(WhyNot::Uncounted),
             (Some(_), Some(_)) => Ok(place),
         }
+    }
+
+    /// Why nobody is served by a node until its incarnation changes or an operator resumes it.
+    pub fn quarantine(&self, node: NodeId) -> Option<Quarantine> {
+        let view = self.view(node)?;
+        let twin = view.role == ViewRole::Standby && self.is_former_twin(node);
+        view.quarantine.or_else(|| twin.then_some(Quarantine::FormerTwin))
+    }
+
+    /// It led an epoch that is off every head's chain and did not just restart on its timeline.
+    fn is_former_twin(&self, node: NodeId) -> bool {
+        let heads = self.leadership.heads();
+        let restarted = |epoch: Epoch| {
+            let parent = self.history.origin(epoch).and_then(|(parent, _)| parent);
+            parent.is_some_and(|parent| parent.timeline == epoch.timeline)
+        };
+        self.settings.guards.former_twin()
+            && !heads.is_empty()
+            && self.facts.iter().any(|(epoch, facts)| {
+                facts.node == Some(node)
+                    && !restarted(epoch)
+                    && !heads.iter().any(|head| self.history.descends(*head, epoch))
+            })
     }
 
     /// Says whether a replica may answer a read that demands nothing.
@@ -116,7 +139,8 @@ impl Snapshot {
             ViewRole::Writable(epoch) => {
                 self.leadership.leader().is_some_and(|leader| leader.epoch != epoch)
             }
-            ViewRole::Standby => self.is_diverged(view),
+            // Without a row nobody knows what it holds.
+            ViewRole::Standby => view.row.is_none() || self.is_diverged(view),
         }
     }
 }

@@ -13,7 +13,7 @@ pub use settings::{NodeSettings, Settings};
 
 use crate::instant::Instant;
 use crate::leader::{Contender, Facts, Leadership};
-use crate::lineage::History;
+use crate::lineage::{Epoch, History, Relation};
 use crate::token::ComponentKey;
 use crate::trail::{Floor, LeaderTrail, Line, Sample};
 use crate::views::{Coverage, NodeId, NodeView, Place, ViewRole};
@@ -102,6 +102,9 @@ impl Snapshot {
 
     /// Says whether `place` covers all of a floor; else the first thing it lacks.
     pub fn coverage(&self, place: &Place, floor: &Floor) -> Coverage {
+        if !floor.holds_under(&self.leadership) {
+            return Coverage::Unjudged;
+        }
         for demand in floor.demands() {
             let flush_seen = self.facts.flush_seen(demand.epoch);
             let guards = &self.settings.guards;
@@ -110,6 +113,7 @@ impl Snapshot {
                 Coverage::Covered => {}
                 lacking @ (Coverage::Applied(_)
                 | Coverage::Flushed(_)
+                | Coverage::Unjudged
                 | Coverage::NoRow
                 | Coverage::Uncounted) => return lacking,
             }
@@ -126,12 +130,20 @@ impl Snapshot {
     /// The newest leader sample that `node` surely has, of its line today.
     pub fn newest_covered(&self, node: NodeId, now: Instant) -> Option<Sample> {
         let place = self.eligible(node, now).ok()?;
+        let heads = self.leadership.heads();
+        let guards = &self.settings.guards;
+        let is_alive = |sample: &Sample| {
+            let relation = |head: &Epoch| {
+                self.history.relation(*head, sample.epoch, sample.position, guards)
+            };
+            !heads.is_empty() && heads.iter().all(|head| relation(head) == Relation::Alive)
+        };
         let has = |sample: &Sample| {
             let mut floor = Floor::none();
             floor.demand(sample.epoch, sample.position);
             self.coverage(&place, &floor) == Coverage::Covered
         };
-        self.trail.newest_first().find(has)
+        self.trail.newest_first().filter(is_alive).find(has)
     }
 
     /// How far `node` is behind the leader; `None` if that cannot be shown.

@@ -1,5 +1,6 @@
 //! `Floor`: what one read demands. Not a position, and not a token.
 
+use crate::leader::Leadership;
 use crate::lineage::Epoch;
 use crate::position::Position;
 
@@ -13,15 +14,29 @@ pub struct Demand {
 }
 
 /// What one read demands: all of its demands.
+///
+/// The marks behind it were judged against one line of leaders; of another line it says nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Floor {
     demands: Vec<Demand>,
+    /// The heads of the line its marks were judged against; `None`: it is about no session.
+    heads: Option<Vec<Epoch>>,
 }
 
 impl Floor {
     /// A floor that every node satisfies.
     pub const fn none() -> Self {
-        Self { demands: Vec::new() }
+        Self { demands: Vec::new(), heads: None }
+    }
+
+    /// Notes whose line its marks were judged against.
+    pub(super) fn judge_for(&mut self, leadership: &Leadership) {
+        self.heads = Some(leadership.heads());
+    }
+
+    /// Says whether what was judged still holds: the same leaders' line is current.
+    pub fn holds_under(&self, leadership: &Leadership) -> bool {
+        self.heads.as_ref().is_none_or(|heads| leadership.has_heads(heads))
     }
 
     /// Adds a demand; the higher one of an epoch stands.

@@ -50,8 +50,10 @@ impl Line<'_> {
             Leadership::Split(heads) => {
                 let alive =
                     |epoch_of_head| self.relation(epoch_of_head, epoch, mark) == Judged::Alive;
+                // Two nodes in one epoch are two logs under one name: it proves neither.
+                let twice = |at: usize| heads[..at].iter().any(|h| h.epoch == heads[at].epoch);
                 let fine = if self.guards.split() {
-                    heads.iter().all(|head| alive(head.epoch))
+                    heads.iter().all(|head| alive(head.epoch)) && !(1..heads.len()).any(twice)
                 } else {
                     heads.iter().any(|head| alive(head.epoch))
                 };

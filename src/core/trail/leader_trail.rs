@@ -14,7 +14,7 @@ use crate::position::Position;
 /// Samples kept; beyond it the closest pair for its age loses one.
 const SAMPLES_MAX: usize = 512;
 /// A sample goes when its neighbours are closer together than this share of their age.
-const SPACING: u32 = 32;
+const SPACING: u32 = 16;
 
 /// What the leader had at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

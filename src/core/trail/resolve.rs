@@ -133,6 +133,7 @@ pub fn resolve(asked: &Requested<'_>, line: &Line<'_>, now: Instant) -> Resoluti
     if work.wants_sample && !asked.gave_up && line.leadership.leader().is_some() {
         return Resolution::NeedSample { since: asked.since };
     }
+    work.ready.floor.judge_for(line.leadership);
     Resolution::Ready(work.ready)
 }
 
@@ -283,6 +284,9 @@ impl Work<'_, '_> {
             }
             Some(sample) if sample.epoch != epoch || sample.position.covers(mark.floor) => {
                 self.ready.floor.demand(epoch, mark.floor);
+                if mark.write_end_is_unknown() {
+                    self.open_end(epoch, mark);
+                }
             }
             Some(sample) => {
                 let clip = |position: Position| position.meet(sample.position);
@@ -306,13 +310,15 @@ impl Work<'_, '_> {
         let Some(sample) = self.fresh() else { return };
         self.demand(sample);
         self.ready.floor.demand(epoch, mark.floor);
-        self.ready.raise.drop.push((self.asked.key, epoch, mark));
-        if sample.epoch == epoch {
-            let floor = mark.floor.join(sample.position);
-            self.join(epoch, Mark { floor, upto: Some(floor), ..mark });
-        } else {
-            self.join(sample.epoch, replacement(&mark, sample, mark.floor, None));
+        if !self.line.history.descends(sample.epoch, epoch) {
+            // A sample from before the mark's epoch began: it shows no end of a write in it.
+            self.stuck(Unprovable::NoSample);
+            return;
         }
+        // The mark is alive there: the write is in the sample's line, and ended before it.
+        let floor = mark.floor.join(sample.position);
+        self.ready.raise.drop.push((self.asked.key, epoch, mark));
+        self.join(sample.epoch, Mark { floor, upto: Some(floor), ..mark });
     }
 
     fn replace(
@@ -345,15 +351,9 @@ impl Work<'_, '_> {
             if mark.write_end_is_unknown() || heir.write_end_is_unknown() {
                 continue;
             }
-            let clip = |position: Position| position.meet(heir.floor);
-            let taken = Mark {
-                floor: Position::START,
-                after: mark.after.map(clip),
-                upto: mark.upto.map(clip),
-                saw: mark.saw.map(clip),
-            };
+            // What is alive in the heir's line lies below whatever the heir's epoch added to it.
             self.ready.raise.drop.push((self.asked.key, epoch, mark));
-            self.join(later, taken);
+            self.join(later, mark);
         }
     }
 }

@@ -36,6 +36,8 @@ pub enum Quarantine {
     Alternating,
     /// It shows, or showed in this incarnation, rows of two branches.
     TwoBranches,
+    /// It led an epoch off the leader's line: its files may hold that, whatever rows it shows.
+    FormerTwin,
 }
 
 /// What became of an observation.
@@ -107,11 +109,11 @@ impl NodeView {
     /// Takes in a later observation. Its rows must be in `history` already.
     pub fn observe(&mut self, seen: &Observation, history: &History, guards: &Guards) -> Taken {
         let incarnation = seen.evidence.incarnation;
+        if self.is_out_of_date(seen, guards) {
+            return Taken::Dropped;
+        }
         if incarnation == self.incarnation {
             return self.observe_again(seen, history, guards);
-        }
-        if guards.late_observation() && seen.sent_at < self.first_received_at {
-            return Taken::Dropped;
         }
         let mut former = std::mem::take(&mut self.former);
         let returned = former.contains(&incarnation);
@@ -133,10 +135,16 @@ impl NodeView {
         Taken::NewIncarnation
     }
 
-    fn observe_again(&mut self, seen: &Observation, history: &History, guards: &Guards) -> Taken {
-        if seen.sent_at < self.sent_at {
-            return Taken::Dropped;
+    /// Says whether an observation is of a life that has ended, or older than what is known.
+    pub fn is_out_of_date(&self, seen: &Observation, guards: &Guards) -> bool {
+        if seen.evidence.incarnation == self.incarnation {
+            seen.sent_at < self.sent_at
+        } else {
+            guards.late_observation() && seen.sent_at < self.first_received_at
         }
+    }
+
+    fn observe_again(&mut self, seen: &Observation, history: &History, guards: &Guards) -> Taken {
         let went_back = match (seen.evidence.role, self.role) {
             (Role::Standby { .. }, ViewRole::Writable(_)) => true,
             (Role::Standby { .. }, ViewRole::Standby)
@@ -275,6 +283,8 @@ pub enum Coverage {
     Applied(Unmet),
     /// The leader was not seen to flush that much.
     Flushed(Unmet),
+    /// The mark was judged against another line of leaders than the current one.
+    Unjudged,
     /// The node shows no row that grew from the mark's epoch.
     NoRow,
     /// Its latest position does not count.
