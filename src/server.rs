@@ -30,6 +30,7 @@ use crate::api::{Admin, ApiLimits, Routing, status};
 use crate::clock::Clock;
 use crate::config::{Config, EVIDENCE_PER_REQUEST};
 use crate::layers::{DeadlineLayer, ShedLayer, TraceLayer};
+use crate::reads::Reads;
 use crate::store::MemoryStore;
 use crate::telemetry::Telemetry;
 
@@ -75,9 +76,12 @@ pub async fn start(config: Config, guards: Guards) -> Result<Running> {
     let admin = listen("listen.admin", config.listen.admin).await?;
     let addresses = (data.local_addr()?, admin.local_addr()?);
     let stop = CancellationToken::new();
-    let wired = wiring::wire(&config, guards, clock, &telemetry, &stop).await?;
+    // Partitions outlive the calls that still wait on them.
+    let halt = CancellationToken::new();
+    let wired = wiring::wire(&config, guards, clock, &telemetry, (&stop, &halt)).await?;
     info!(data = %addresses.0, admin = %addresses.1, "listening");
-    let serving = serve(config, wired, clock, telemetry, (data, admin), stop.clone());
+    let stops = (stop.clone(), halt);
+    let serving = serve(config, wired, clock, telemetry, (data, admin), stops);
     let serving = tokio::spawn(serving);
     Ok(Running { data: addresses.0, admin: addresses.1, stop, serving })
 }
@@ -111,32 +115,11 @@ async fn serve(
     clock: Clock,
     telemetry: Telemetry,
     (data, admin): (TcpListener, TcpListener),
-    stop: CancellationToken,
+    (stop, halt): (CancellationToken, CancellationToken),
 ) -> Result<()> {
     let limits = config.limits.clone();
     let gate = Arc::clone(&wired.gate);
-    let (health, health_service) = tonic_health::server::health_reporter();
-    set_health(&health, false).await;
-    let api_limits = ApiLimits {
-        evidence_max: EVIDENCE_PER_REQUEST,
-        streams_max: limits.route_streams,
-        frames_max: limits.route_in_flight,
-    };
-    let routing = Routing::new(wired.reads, Arc::clone(&gate), api_limits);
-    let routing =
-        RoutingServiceServer::new(routing).max_decoding_message_size(limits.message_bytes);
-    let mut routes = Routes::new(health_service).add_service(routing);
-    if config.listen.reflection {
-        let described = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(tidegate_proto::FILE_DESCRIPTOR_SET)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        let unreadable = "the descriptors of the API cannot be read";
-        routes = routes
-            .add_service(described().build_v1().context(unreadable)?)
-            .add_service(described().build_v1alpha().context(unreadable)?);
-    }
+    let (health, routes) = routes(&config, wired.reads, &gate).await?;
     let closing = stop.child_token();
     let most = limits.calls_in_flight;
     let shed = ShedLayer::new(most, telemetry.clone(), move || {
@@ -181,6 +164,7 @@ async fn serve(
         }
     };
     stop.cancel();
+    halt.cancel();
     admin.abort();
     watching.abort();
     for task in wired.tasks {
@@ -189,6 +173,38 @@ async fn serve(
         }
     }
     served
+}
+
+/// Health, `RoutingService`, and reflection where it is wanted.
+async fn routes(
+    config: &Config,
+    reads: Arc<Reads<MemoryStore>>,
+    gate: &Arc<Gate>,
+) -> Result<(HealthReporter, Routes)> {
+    let limits = &config.limits;
+    let (health, health_service) = tonic_health::server::health_reporter();
+    set_health(&health, false).await;
+    let api_limits = ApiLimits {
+        evidence_max: EVIDENCE_PER_REQUEST,
+        streams_max: limits.route_streams,
+        frames_max: limits.route_in_flight,
+    };
+    let routing = Routing::new(reads, Arc::clone(gate), api_limits);
+    let routing =
+        RoutingServiceServer::new(routing).max_decoding_message_size(limits.message_bytes);
+    let mut routes = Routes::new(health_service).add_service(routing);
+    if config.listen.reflection {
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(tidegate_proto::FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let unreadable = "the descriptors of the API cannot be read";
+        routes = routes
+            .add_service(described().build_v1().context(unreadable)?)
+            .add_service(described().build_v1alpha().context(unreadable)?);
+    }
+    Ok((health, routes))
 }
 
 async fn set_health(health: &HealthReporter, serving: bool) {

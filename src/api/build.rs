@@ -9,8 +9,8 @@ use tidegate_proto::v1;
 
 use crate::partitions::handle::Reach;
 use crate::partitions::{PartitionHandle, Partitions};
-use crate::sessions::Stored;
 use crate::reads::{Answer, Named, Recorded, Selected, Waited, WaitedFor};
+use crate::sessions::Stored;
 use crate::sessions::notice_id_text;
 
 /// A duration of the wire; the longest it can say where `span` is longer.

@@ -1,10 +1,10 @@
 //! The gRPC border: parse once on the way in, build a status once on the way out.
 //!
-//! - [`routing`]: `RoutingService`, unary
-//! - [`route`]: its stream, which carries the same calls
-//! - [`admin`]: `AdminService`
-//! - [`parse`], [`build`]: messages into the rooms' types and back
-//! - [`status`]: every error of the API
+//! - `routing`: `RoutingService`, unary
+//! - `route`: its stream, which carries the same calls
+//! - `admin`: `AdminService`
+//! - `parse`, `build`: messages into the rooms' types and back
+//! - `status`: every error of the API
 //!
 //! Generated types stop here. Nothing is decided here.
 

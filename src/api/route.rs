@@ -75,7 +75,7 @@ async fn run<S: TokenStore, G: Gatekeeper>(
                         Admitted::Call(ask) => {
                             let (handle, registration) = AbortHandle::new_pair();
                             running.insert(correlation, handle);
-                            let call = call(routing.clone(), ask);
+                            let call = call(routing.clone(), *ask);
                             let call = Abortable::new(call, registration);
                             calls.push(async move { (correlation, call.await) });
                         }
@@ -95,7 +95,7 @@ async fn run<S: TokenStore, G: Gatekeeper>(
 }
 
 enum Admitted {
-    Call(Ask),
+    Call(Box<Ask>),
     Done,
     Refused(Status),
 }
@@ -125,7 +125,9 @@ fn admitted<S, G>(
         {
             Admitted::Refused(status::frames_full(routing.limits.frames_max))
         }
-        Some(ask @ (Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))) => Admitted::Call(ask),
+        Some(ask @ (Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))) => {
+            Admitted::Call(Box::new(ask))
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{build, parse, route, status};
 use crate::clock::Deadline;
-use crate::sessions::TokenStore;
 use crate::reads::{Reads, SelectAsked};
+use crate::sessions::TokenStore;
 use crate::sessions::{SessionState, parse_notice_id};
 
 /// Ids one acknowledgement may name.

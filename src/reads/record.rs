@@ -18,8 +18,8 @@ use tidegate_core::views::ViewRole;
 
 use super::{Caller, ReadError, Reads};
 use crate::partitions::PartitionHandle;
-use crate::sessions::{Stored, TokenStore};
 use crate::sessions::{Asked, Holder, RaiseWhom, Whom, losses_to_notices};
+use crate::sessions::{Stored, TokenStore};
 
 /// What a session wrote or saw.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,16 +73,16 @@ impl<S: TokenStore> Reads<S> {
         let since = self.clock.now();
         let learned = match &observed {
             Observed::Evidence { text, before } => {
-                self.from_evidence(text, before, partition, since).await?
+                self.learned_from_evidence(text, before, partition, since).await?
             }
             Observed::Incarnation(text) => {
                 let incarnation = Incarnation::parse(text)?;
                 let handle = self.of_system(incarnation.system, partition)?;
-                self.from_incarnation(handle, incarnation, since, deadline).await
+                self.learned_from_incarnation(handle, incarnation, since, deadline).await
             }
             Observed::LeaderNow => {
                 let handle = Arc::clone(self.partition(partition)?);
-                self.from_leader(handle, since, deadline, None).await
+                self.learned_from_leader(handle, since, deadline, None).await
             }
         };
         let holder = self.delivered(caller).await?;
@@ -102,7 +102,7 @@ impl<S: TokenStore> Reads<S> {
         let asked = Asked { subject, tokens: &caller.tokens, max_token_chars };
         let mut holder = self.sessions.identify(asked).await?;
         for text in &caller.evidence {
-            let learned = self.from_evidence(text, "", "", since).await?;
+            let learned = self.learned_from_evidence(text, "", "", since).await?;
             let (change, _) = self.change_for(&learned, RaiseWhom::All);
             holder = self.sessions.adopt(holder, change).await?;
         }
@@ -138,7 +138,7 @@ impl<S: TokenStore> Reads<S> {
         Ok(Arc::clone(handle))
     }
 
-    async fn from_evidence(
+    async fn learned_from_evidence(
         &self,
         text: &str,
         before: &str,
@@ -161,7 +161,7 @@ impl<S: TokenStore> Reads<S> {
                     .map_or_else(Component::unresolved, |(epoch, mark)| Component::of(epoch, mark));
                 Ok(Learned { handle, component, losses: Vec::new(), wrote: true })
             }
-            EvidenceKind::Sample => Ok(self.from_sample(handle, &evidence, since).await),
+            EvidenceKind::Sample => Ok(self.learned_from_sample(handle, &evidence, since).await),
             EvidenceKind::Before | EvidenceKind::Poll => {
                 Err(EvidenceError::Field { field: "kind" }.into())
             }
@@ -169,7 +169,7 @@ impl<S: TokenStore> Reads<S> {
     }
 
     /// A sample is a mark at once where its line is proven.
-    async fn from_sample(
+    async fn learned_from_sample(
         &self,
         handle: Arc<PartitionHandle>,
         evidence: &Evidence,
@@ -181,12 +181,12 @@ impl<S: TokenStore> Reads<S> {
                 let component = Component::of(epoch, mark);
                 Learned { handle, component, losses: Vec::new(), wrote: false }
             }
-            None => self.from_incarnation(handle, evidence.incarnation, since, None).await,
+            None => self.learned_from_incarnation(handle, evidence.incarnation, since, None).await,
         }
     }
 
     /// The next observation of the incarnation sent after the call, if its position counts.
-    async fn from_incarnation(
+    async fn learned_from_incarnation(
         &self,
         handle: Arc<PartitionHandle>,
         incarnation: Incarnation,
@@ -212,11 +212,11 @@ impl<S: TokenStore> Reads<S> {
             return Learned { handle, component, losses: Vec::new(), wrote: false };
         }
         let read_in = Epoch::new(0, incarnation.life);
-        self.from_leader(handle, since, deadline, Some(read_in)).await
+        self.learned_from_leader(handle, since, deadline, Some(read_in)).await
     }
 
     /// A leader sample sent after the call; without a leader the component stays unresolved.
-    async fn from_leader(
+    async fn learned_from_leader(
         &self,
         handle: Arc<PartitionHandle>,
         since: Instant,

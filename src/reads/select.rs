@@ -173,7 +173,9 @@ impl<S: TokenStore> Reads<S> {
                     if parks <= walk.parks_done {
                         continue;
                     }
-                    let until = *walk.park_until.get_or_insert((now + *budget).min(walk.ends_at));
+                    let ends_at = walk.ends_at;
+                    let until =
+                        *walk.park_until.get_or_insert_with(|| (now + *budget).min(ends_at));
                     let floor = judged.ready.floor.clone();
                     match handle.park(floor, nodes.clone(), WaitFor::Any, until).await {
                         WaitEnd::Fresh(_) | WaitEnd::Judge => {

@@ -51,7 +51,7 @@ pub(super) async fn wire(
     guards: Guards,
     clock: Clock,
     telemetry: &Telemetry,
-    stop: &CancellationToken,
+    (stop, halt): (&CancellationToken, &CancellationToken),
 ) -> Result<Wired> {
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock)?);
@@ -59,7 +59,7 @@ pub(super) async fn wire(
     for partition in &config.partitions {
         let (sampled, samples) = watch::channel(None);
         let started =
-            start(config, partition, guards, clock, telemetry, &facts, sampled, stop).await?;
+            start(config, partition, guards, clock, telemetry, &facts, sampled, halt).await?;
         handles.push(started.0);
         tasks.extend(started.1);
         tasks.push(tokio::spawn(forward(Arc::clone(&sessions), partition.id, samples)));
