@@ -57,7 +57,7 @@ impl Stage {
             },
             _ => {
                 let effects = self.play(line);
-                let told: Vec<String> = words::effects(&effects, told).collect();
+                let told = words::effects(&effects, told);
                 let subject = words[..words.len().min(2)].join(" ");
                 if told.is_empty() {
                     Vec::new()
@@ -137,7 +137,8 @@ impl Stage {
             return Err(words::resolution(&resolution));
         };
         let previous = after(rest, "previous", &KEYS).and_then(|words| node(words[0]));
-        let pick = after(rest, "pick", &KEYS).map_or(0, |words| words[0].parse().expect("a number"));
+        let pick =
+            after(rest, "pick", &KEYS).map_or(0, |words| words[0].parse().expect("a number"));
         Ok(decide(&ready, self.snapshot(), &policy, previous, self.now(), pick))
     }
 }

@@ -1,1 +1,1 @@
-//! x
+//! placeholder

@@ -12,9 +12,7 @@ use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::{EpochFacts, Facts};
 use tidegate_core::lineage::{Epoch, Fork, Incarnation, Life, LineageRow, SystemId};
-use tidegate_core::partition::{
-    Effect, Event, Need, NeedId, Partition, RowOutcome, WaitFor,
-};
+use tidegate_core::partition::{Effect, Event, Need, NeedId, Partition, RowOutcome, WaitFor};
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
 use tidegate_core::token::PartitionId;
 use tidegate_core::trail::Floor;
@@ -23,14 +21,14 @@ use tidegate_core::wait::WaitId;
 
 use super::ask::Session;
 use super::names::{NODES, after, at, epoch, fork, life, node, span};
+use super::words::Told;
 
 pub(crate) const SYSTEM: SystemId = SystemId::new(7);
 /// Waits that fit.
 pub(crate) const WAITS_MAX: usize = 6;
 
-const KEYS: [&str; 12] = [
-    "at", "flush", "row", "also", "replay", "from", "sent", "took", "major", "floor", "on", "for",
-];
+const KEYS: [&str; 12] =
+    ["at", "flush", "row", "also", "replay", "from", "sent", "took", "major", "floor", "on", "for"];
 
 /// What becomes of rows the partition wants written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +83,7 @@ impl Stage {
     pub(crate) fn after(guards: Guards, story: &str) -> Self {
         let mut stage = Self::with(guards);
         for line in story.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            stage.play(line);
+            drop(stage.tell(line, Told::Nothing));
         }
         stage
     }
@@ -224,7 +222,8 @@ impl Stage {
         let led = epoch(led);
         let insert = at(one(rest, "at").expect("at which position"));
         let flush = one(rest, "flush").map_or(insert, at);
-        let role = Role::Writable { timeline: led.timeline, insert, flush, flush_starts_page: false };
+        let role =
+            Role::Writable { timeline: led.timeline, insert, flush, flush_starts_page: false };
         let row = match one(rest, "row") {
             Some(row) => Some(epoch(row)),
             None => Some(led).filter(|led| self.rows.contains_key(led)),
@@ -253,9 +252,8 @@ impl Stage {
     ) -> Vec<Effect> {
         self.millis += 10;
         let sent = one(rest, "sent").map_or(self.millis, number);
-        self.millis += one(rest, "took").map_or(1, |took| {
-            u64::try_from(span(took).as_millis()).expect("a short time")
-        });
+        self.millis += one(rest, "took")
+            .map_or(1, |took| u64::try_from(span(took).as_millis()).expect("a short time"));
         let replay = match role {
             Role::Standby { .. } => one(rest, "at"),
             Role::Writable { .. } => one(rest, "replay"),
@@ -263,9 +261,8 @@ impl Stage {
         let rows = self.shown(row, after(rest, "also", &KEYS).unwrap_or_default());
         let evidence = Evidence {
             kind: EvidenceKind::Poll,
-            server_version_num: one(rest, "major").map_or(150_018, |m| {
-                u32::try_from(number(m)).expect("a version") * 10_000
-            }),
+            server_version_num: one(rest, "major")
+                .map_or(150_018, |m| u32::try_from(number(m)).expect("a version") * 10_000),
             incarnation: Incarnation { system: SYSTEM, life },
             role,
             replay: replay.map(at),

@@ -1,12 +1,13 @@
 //! Effects, plans and demands as words.
 
 use tidegate_core::leader::Leadership;
-use tidegate_core::partition::{Effect, Notable, WaitEnd};
+use tidegate_core::partition::{Effect, Notable, Pace, WaitEnd};
 use tidegate_core::routing::{Plan, Step};
 use tidegate_core::token::Mark;
 use tidegate_core::trail::{Ready, Resolution, Unprovable};
+use tidegate_core::views::NodeId;
 
-use super::names::{epoch_name, fork_name, node_name, nodes};
+use super::names::{NODES, epoch_name, fork_name, node_name, nodes};
 
 /// Which effects a story tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,17 +21,34 @@ pub(crate) enum Told {
 }
 
 /// What a caller or an operator would notice of effects.
-pub(crate) fn effects(effects: &[Effect], told: Told) -> impl Iterator<Item = String> {
-    effects.iter().filter_map(move |effect| match (effect, told) {
+pub(crate) fn effects(effects: &[Effect], told: Told) -> Vec<String> {
+    let mut words: Vec<String> =
+        effects.iter().filter_map(|effect| effect_words(effect, told)).collect();
+    let paces: Vec<(NodeId, Pace)> =
+        effects
+            .iter()
+            .filter_map(|effect| {
+                if let Effect::Pace(node, pace) = effect { Some((*node, *pace)) } else { None }
+            })
+            .collect();
+    let mut told_paces = paces.clone();
+    told_paces.dedup_by_key(|(_, pace)| *pace);
+    for (_, pace) in told_paces.iter().filter(|_| told == Told::Waits) {
+        let paced = paces.iter().filter(|(_, other)| other == pace).map(|(node, _)| *node);
+        let paced: Vec<NodeId> = paced.collect();
+        let at_once = pace.sample_after.map_or("", |_| ", and now");
+        let names = if paced.len() == NODES.len() { "all".to_owned() } else { nodes(&paced) };
+        words.push(format!("poll {names} every {}ms{at_once}", pace.interval.as_millis()));
+    }
+    words
+}
+
+fn effect_words(effect: &Effect, told: Told) -> Option<String> {
+    match (effect, told) {
         (Effect::Wake(id, end), Told::Waits) => {
             Some(format!("wait {}: {}", id.value(), wait_end(end)))
         }
         (Effect::Sampled(_), Told::Waits) => Some("the need is met".to_owned()),
-        (Effect::Pace(node, pace), Told::Waits) => {
-            let at_once = pace.sample_after.map_or("", |_| ", now");
-            let name = node_name(*node);
-            Some(format!("poll {name} every {}ms{at_once}", pace.interval.as_millis()))
-        }
         (Effect::StoreFacts(_), Told::Waits) => Some("facts stored".to_owned()),
         (Effect::WriteRow { node, row, .. }, Told::Notables) => {
             Some(format!("write row {} on {}", epoch_name(row.epoch), node_name(*node)))
@@ -46,7 +64,7 @@ pub(crate) fn effects(effects: &[Effect], told: Told) -> impl Iterator<Item = St
             | Effect::Emit(_),
             Told::Nothing | Told::Waits | Told::Notables,
         ) => None,
-    })
+    }
 }
 
 fn wait_end(end: &WaitEnd) -> String {
@@ -105,7 +123,9 @@ pub(crate) fn plan(plan: &Plan) -> Vec<String> {
             let (bytes, time) = (lag.bytes, lag.time.as_millis());
             format!("stale {}, {bytes} bytes and {time}ms behind", node_name(*node))
         }
-        Step::Stale { node, lag: None } => format!("stale {}, by how much unknown", node_name(*node)),
+        Step::Stale { node, lag: None } => {
+            format!("stale {}, by how much unknown", node_name(*node))
+        }
         Step::Refuse { reason } => format!("refuse, {reason:?}"),
     };
     plan.steps.iter().map(step).collect()
