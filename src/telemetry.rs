@@ -230,7 +230,7 @@ mod tests {
             has(&text, &format!("tidegate_selects_total{{partition=\"main\",{labels}}} {count}"));
         }
         let none = "{partition=\"main\",session=\"none\"} 2";
-        has(&text, &format!("tidegate_select_sessions_total{none}"));
+        has(&text, &format!("tidegate_read_sessions_total{none}"));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! - `route`: its stream, which carries the same calls
 //! - `admin`: `AdminService`
 //! - `parse`, `build`: messages into the rooms' types and back
+//! - `count`: what is counted of reads and waits
 //! - `status`: every error of the API
 //!
 //! Generated types stop here. Nothing is decided here.
 
 pub mod admin;
 pub mod build;
+mod count;
 pub mod parse;
 pub mod route;
 pub mod routing;

@@ -131,12 +131,9 @@ fn loss_is_error(on_lost: i32) -> Result<bool, Status> {
     }
 }
 
-/// Without a list: wait once more, then refuse. Stale data only where a policy asks for it.
+/// Without a list: refuse at once. Stale data only where a policy asks for it.
 fn above_cap(steps: &[v1::AboveCapStep]) -> Result<Vec<AboveCap>, Status> {
     use v1::above_cap_step::Kind;
-    if steps.is_empty() {
-        return Ok(vec![AboveCap::Wait(WAIT_ABOVE_CAP), AboveCap::Refuse]);
-    }
     if steps.len() > STEPS_MAX {
         return Err(status::malformed(format!("`policy.above_cap` has at most {STEPS_MAX} steps")));
     }

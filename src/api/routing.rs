@@ -10,7 +10,7 @@ use tidegate_proto::v1;
 use tidegate_proto::v1::routing_service_server::RoutingService;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{build, parse, route, status};
+use super::{build, count, parse, route, status};
 use crate::clock::Deadline;
 use crate::reads::{Reads, SelectAsked};
 use crate::sessions::TokenStore;
@@ -75,6 +75,7 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
         deadline: Option<Instant>,
     ) -> Result<v1::SelectReplicaResponse, Status> {
         let caller = parse::caller(request.session, self.limits.evidence_max)?;
+        let brought = count::brought(&caller);
         let parse::Asked { policy, raise, loss_is_error } =
             parse::policy(request.policy, request.zone)?;
         let asked = SelectAsked {
@@ -90,7 +91,10 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
         let selected = self.reads.select(caller, asked).await.map_err(|e| status::of_read(&e))?;
         let partitions = self.reads.partitions();
         match partitions.named(&partition) {
-            Some(handle) => Ok(build::select(partitions, handle, selected)),
+            Some(handle) => {
+                count::select(handle.telemetry(), &selected, brought);
+                Ok(build::select(partitions, handle, selected))
+            }
             None => Err(status::internal("a partition vanished")),
         }
     }
@@ -102,13 +106,17 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
         deadline: Option<Instant>,
     ) -> Result<v1::WaitUntilFreshResponse, Status> {
         let caller = parse::caller(request.session, self.limits.evidence_max)?;
+        let brought = count::brought(&caller);
         let (target, budget) = parse::wait(request.target, request.budget)?;
         let name = &request.partition;
         let waited = self.reads.wait(caller, name, target, budget, deadline).await;
         let waited = waited.map_err(|e| status::of_read(&e))?;
         let partitions = self.reads.partitions();
         match partitions.named(name) {
-            Some(handle) => Ok(build::wait(partitions, handle, waited)),
+            Some(handle) => {
+                count::wait(handle.telemetry(), &waited, brought);
+                Ok(build::wait(partitions, handle, waited))
+            }
             None => Err(status::internal("a partition vanished")),
         }
     }

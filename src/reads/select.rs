@@ -66,7 +66,7 @@ pub struct Selected {
     pub met: Vec<Guarantee>,
     /// Why.
     pub reason: Reason,
-    /// How long it waited.
+    /// How long it waited for a replica, in vain or not; zero: it did not.
     pub waited: Duration,
     /// The token to carry from now on; empty: nothing changed.
     pub token: String,
@@ -78,8 +78,6 @@ pub struct Selected {
     pub shadow: Option<Shadow>,
     /// The leader's epoch, for people.
     pub epoch: String,
-    /// Says whether the read carried anything to be judged by.
-    pub had_token: bool,
 }
 
 /// What a select asks besides its session.
@@ -109,6 +107,8 @@ struct Walk {
     parks_done: usize,
     /// When the current park step gives up.
     park_until: Option<Instant>,
+    /// A park step was entered, whatever it ended in.
+    parked: bool,
     waited: bool,
     cap_full: Option<Duration>,
     pick: u64,
@@ -133,6 +133,7 @@ impl<S: TokenStore> Reads<S> {
             ends_at: self.ends_at(asked.deadline, Duration::MAX),
             parks_done: 0,
             park_until: None,
+            parked: false,
             waited: false,
             cap_full: None,
             pick: fastrand::u64(..),
@@ -176,6 +177,7 @@ impl<S: TokenStore> Reads<S> {
                     let ends_at = walk.ends_at;
                     let until =
                         *walk.park_until.get_or_insert_with(|| (now + *budget).min(ends_at));
+                    walk.parked = true;
                     let floor = judged.ready.floor.clone();
                     match handle.park(floor, nodes.clone(), WaitFor::Any, until).await {
                         WaitEnd::Fresh(_) | WaitEnd::Judge => {
@@ -267,13 +269,12 @@ impl<S: TokenStore> Reads<S> {
             answer,
             met,
             reason,
-            waited: if walk.waited { now.since(walk.since) } else { Duration::ZERO },
+            waited: if walk.parked { now.since(walk.since) } else { Duration::ZERO },
             token: committed.token,
             notices: committed.notices,
             valid_for: valid,
             shadow,
             epoch: epoch_text(&snapshot),
-            had_token: holder.carries_token(),
         })
     }
 }

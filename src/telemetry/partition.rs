@@ -95,8 +95,8 @@ impl Families {
             families.selects.clone(),
         );
         registry.register(
-            "select_sessions",
-            "Decisions by what the read brought to say whose session it is",
+            "read_sessions",
+            "Selects and waits by what they brought to say whose session it is",
             families.sessions.clone(),
         );
         registry.register_with_unit(
@@ -190,11 +190,16 @@ impl PartitionTelemetry {
             })
         });
         selects.inc();
+        self.session(session);
+    }
+
+    /// Counts what one select or wait brought.
+    pub fn session(&self, session: SessionKind) {
+        let (own, families) = (&*self.0, &self.0.telemetry.0.families);
         let sessions = own.sessions.resolve(place(session), || {
             let session = Word(session.word());
-            families
-                .sessions
-                .get_or_create_owned(&SessionLabels { partition: partition(), session })
+            let partition = Arc::clone(&own.name);
+            families.sessions.get_or_create_owned(&SessionLabels { partition, session })
         });
         sessions.inc();
     }

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -29,6 +30,7 @@ pub struct ServiceOptions {
     limits: Vec<(String, String)>,
     partition: Vec<(String, String)>,
     guards: Guards,
+    token_key: Option<PathBuf>,
     listen: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -40,10 +42,11 @@ impl ServiceOptions {
     pub async fn of(cluster: &Cluster) -> Result<Self> {
         install(cluster.leader()).await?;
         let system = system_id(cluster.leader()).await?;
-        let nodes = cluster.servers().into_iter();
+        let nodes = cluster.servers().iter();
         let nodes = nodes.map(|s| (s.name().to_owned(), s.address(), s.address())).collect();
         let (limits, partition) = (Vec::new(), Vec::new());
-        Ok(Self { system, nodes, limits, partition, guards: Guards::on(), listen: None })
+        let (token_key, listen) = (None, None);
+        Ok(Self { system, nodes, limits, partition, guards: Guards::on(), token_key, listen })
     }
 
     /// Under these safety rules.
@@ -61,6 +64,12 @@ impl ServiceOptions {
     /// Sets one setting of the partition; strings come with their quotes.
     pub fn partition(mut self, name: &str, value: &str) -> Self {
         self.partition.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Seals tokens with the key in this file, so that a test can open them.
+    pub fn token_key(mut self, file: &Path) -> Self {
+        self.token_key = Some(file.to_owned());
         self
     }
 
@@ -96,7 +105,7 @@ impl ServiceOptions {
     ///
     /// # Errors
     /// If `state` has no usable name.
-    pub fn toml(&self, state: &std::path::Path) -> Result<String> {
+    pub fn toml(&self, state: &Path) -> Result<String> {
         let state = state.to_str().context("the state folder has no usable name")?;
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
         let (data, admin) = self.listen.unwrap_or((free, free));
@@ -115,6 +124,9 @@ impl ServiceOptions {
                 "\n[[partition.{PARTITION}.node]]\nname = \"{name}\"\npoll = \"{poll}\"\n\
                  advertise = [\"{advertise}\"]"
             )?;
+        }
+        if let Some(file) = &self.token_key {
+            writeln!(text, "\n[token]\nkeys = [\"{}\"]", file.display())?;
         }
         writeln!(text, "\n[limits]")?;
         for (name, value) in &self.limits {
