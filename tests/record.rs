@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a lab that fails is a failed test")]
 
+use tidegate_client::{AboveCap, Client, ClientOptions, DirectPool, Policy, SessionOptions};
 use tidegate_core::guards::Guards;
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::{Cluster, ClusterOptions, Server};
@@ -82,7 +83,10 @@ async fn text(server: &Server, question: &str) -> String {
 }
 
 /// A write on the old leader, lost in the promotion, and a capture made on the new one.
-async fn capture_of_another_life(major: Major, guards: Guards) -> (v1::SelectReplicaResponse, bool) {
+async fn capture_of_another_life(
+    major: Major,
+    guards: Guards,
+) -> (v1::SelectReplicaResponse, bool) {
     let stage = Stage::start(major, guards, "\"100ms\"").await;
     let leader = stage.cluster.leader();
     let heir = stage.cluster.standby(0);
@@ -141,7 +145,7 @@ async fn believed_capture(major: Major) {
 
 /// A session reads a row on r1 and records only where it read; r2 lacks the row.
 async fn read_that_is_not_sampled(major: Major, guards: Guards) -> Option<String> {
-    let stage = Stage::start(major, guards, "\"2s\"").await;
+    let stage = Stage::start(major, guards, "\"1s\"").await;
     let (r1, r2) = (stage.cluster.standby(0), stage.cluster.standby(1));
     r2.pause_replay().await.expect("a paused standby");
     // Directly after a poll of r1 the next one is far away.
@@ -176,6 +180,77 @@ async fn sample_after(major: Major) {
 async fn sampled_before(major: Major) {
     let off = Guards::without("sample_after").expect("named");
     assert_eq!(read_that_is_not_sampled(major, off).await.as_deref(), Some("r2"));
+}
+
+/// A session reads on r1 a row that was written while it read; says whether it is then sent to r2,
+/// which lacks the row.
+async fn read_while_it_is_written(stage: &Stage, guards: Guards, id: i64) -> bool {
+    let (leader, r1, r2) =
+        (stage.cluster.leader(), stage.cluster.standby(0), stage.cluster.standby(1));
+    r2.resume_replay().await.expect("a running standby");
+    stage.cluster.catch_up().await.expect("standbys that follow");
+    r2.pause_replay().await.expect("a paused standby");
+    let options = ClientOptions::new(stage.service.endpoint()).guards(guards);
+    let client = Client::connect(options).await.expect("a service");
+    let mut config = tokio_postgres::Config::new();
+    config.user("postgres").dbname("postgres");
+    let pool = DirectPool::new(config, 8);
+    let policy = Policy::default().fallback(false).above_cap([AboveCap::Refuse]);
+    let on_r1 = format!("{}", r1.port());
+    let session = loop {
+        let session = client.session(SessionOptions::new("main"));
+        let read = session.read(&pool, &policy, async |db: &tokio_postgres::Client| {
+            let here = db.query_one("select current_setting('port')", &[]).await?;
+            if here.get::<_, String>(0) != on_r1 {
+                return Ok::<bool, tokio_postgres::Error>(false);
+            }
+            leader.sql(&format!("insert into t values ({id})")).await.expect("a write");
+            r1.catch_up_with(leader).await.expect("a standby that follows");
+            let seen = db.query_one("select exists (select from t where id = $1)", &[&id]).await?;
+            Ok(seen.get(0))
+        });
+        if read.await.expect("a read").value {
+            break session;
+        }
+    };
+    // As another holder of the token would: the session itself stays where it read last.
+    let token = session.token().await.expect("a token").expect("the read raised one");
+    for _ in 0..40 {
+        if node_of(&stage.select(&token).await).as_deref() == Some("r2") {
+            return true;
+        }
+    }
+    false
+}
+
+async fn snapshot_order(major: Major) {
+    let stage = Stage::start(major, Guards::on(), "\"100ms\"").await;
+    for id in 1..=3 {
+        assert!(!read_while_it_is_written(&stage, Guards::on(), id).await);
+    }
+}
+
+#[cfg(feature = "unsafe-guards")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_snapshot_order_guard_keeps_a_session_from_what_it_saw_being_missed() {
+    let stage = Stage::start(Major::V15, Guards::on(), "\"100ms\"").await;
+    let off = Guards::without("snapshot_order").expect("named");
+    for id in 1..=10 {
+        if read_while_it_is_written(&stage, off, id).await {
+            return;
+        }
+    }
+    panic!("sampled before the read, and never sent back in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_is_sampled_after_it_pg15() {
+    snapshot_order(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_read_is_sampled_after_it_pg18() {
+    snapshot_order(Major::V18).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,6 +65,29 @@ fn every_guard_has_a_test_that_switches_it_off() {
     assert_none(&guards::violations(&list, &table, &rust_files()));
 }
 
+/// The names in backquotes of one text that no test has.
+fn unknown_tests(text: &str, tests: &str) -> Vec<String> {
+    let named = text.split('`').skip(1).step_by(2).filter(|name| name.contains('_'));
+    let is_test = |name: &&str| {
+        name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b.is_ascii_digit())
+    };
+    let exists = |name: &&str| {
+        tests.contains(&format!("fn {name}("))
+            || tests.contains(&format!("{name},"))
+            || tests.contains(&format!("{name};"))
+    };
+    named.filter(is_test).filter(|name| !exists(name)).map(str::to_owned).collect()
+}
+
+#[test]
+fn requirements_name_tests_that_exist() {
+    let files = rust_files();
+    let tests: String = files.iter().map(|file| file.text.as_str()).collect();
+    assert_none(&unknown_tests(&read("docs/requirements.md"), &tests));
+    let missing = unknown_tests("`a_test_nobody_wrote`", &tests.replace("a_test_nobody_wrote", ""));
+    assert_eq!(missing, ["a_test_nobody_wrote"]);
+}
+
 #[test]
 fn manifests_keep_the_lints_and_leave_guards_alone() {
     let manifests = build::manifests();
