@@ -171,7 +171,9 @@ pub(super) fn replacement(
         && mark.after.is_none_or(|after| !after.covers(at_least));
     let end = at_most.map_or(sample.position, |end| end.meet(sample.position));
     let clip = |position: Position| position.meet(end);
-    let saw = mark.saw.filter(|_| at_least != Position::START);
+    // Only the last commit is bounded: earlier ones, which survived, must not be lost untold later.
+    let earlier = (mark.has_write() && !keeps_write).then_some(at_least);
+    let saw = [mark.saw, earlier].into_iter().flatten().reduce(Position::join).filter(|_| at_least != Position::START);
     Mark {
         floor: sample.position,
         after: mark.after.filter(|_| keeps_write).map(clip),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::instant::Instant;
 use tidegate_core::routing::{AboveCap, Level, Plan, Policy, decide};
 use tidegate_core::token::{Component, Mark};
-use tidegate_core::trail::{Known, Ready, Requested, Resolution, resolve};
+use tidegate_core::trail::{Known, Requested, Resolution, resolve};
 
 use super::names::{after, at, epoch, node, span};
 use super::stage::Stage;
@@ -117,14 +117,6 @@ impl Stage {
             gave_up: asks.gave_up,
         };
         resolve(&asked, &snapshot.line(now), now)
-    }
-
-    /// What the session demands, where that is known at once.
-    pub(crate) fn ready(&mut self) -> Ready {
-        match self.resolve() {
-            Resolution::Ready(ready) => ready,
-            Resolution::NeedSample { .. } => panic!("a leader sample is needed"),
-        }
     }
 
     /// The plan for one read, or what is needed first.

@@ -116,7 +116,7 @@ fn the_leader_first_guard_keeps_a_lost_write_from_being_called_covered() {
         "demand 2:b1 0/450",
         "tell WriteLost of 1:a1, now 2:b1",
         "drop the mark of 1:a1",
-        "join 2:b1 0/450",
+        "join 2:b1 0/450 saw 0/420",
     ];
     let story = format!("{LOST}\ncall arrives\nb leads 2:b1 at 0/450");
     compare("leader_first", &story, "resolve", &told, &["demand 1:a1 0/425"]);

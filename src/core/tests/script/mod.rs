@@ -16,3 +16,4 @@ mod names;
 mod partition_tests;
 mod stage;
 mod words;
+mod world;
