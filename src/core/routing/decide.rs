@@ -101,13 +101,13 @@ fn choose(
 fn may_come(snapshot: &Snapshot, node: NodeId, now: Instant) -> bool {
     match snapshot.eligible(node, now) {
         Ok(_) | Err(WhyNot::NoRow | WhyNot::Uncounted) => true,
+        Err(WhyNot::Diverged) => snapshot.lacks_only_the_row(node),
         Err(
             WhyNot::Unseen
             | WhyNot::ViewTooOld
             | WhyNot::Quarantined(_)
             | WhyNot::Drained
             | WhyNot::Writable
-            | WhyNot::Diverged
             | WhyNot::UntestedMajor,
         ) => false,
     }

@@ -107,6 +107,16 @@ impl Snapshot {
         }
     }
 
+    /// Says whether a replica past a fork follows the new leader: the row it lacks to prove that
+    /// comes with the log, so waiting for it is of use.
+    pub fn lacks_only_the_row(&self, node: NodeId) -> bool {
+        let (Some(view), Some(leader)) = (self.view(node), self.leadership.leader()) else {
+            return false;
+        };
+        let is_behind = |row| row != leader.epoch && self.history.descends(leader.epoch, row);
+        view.received_timeline == Some(leader.epoch.timeline) && view.row.is_some_and(is_behind)
+    }
+
     /// Off the line of every head: its last row is not on the chain, or ended below its position.
     fn is_diverged(&self, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
