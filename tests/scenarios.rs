@@ -1,0 +1,42 @@
+//! Acceptance scenarios S01 to S06 on real servers: a leader, two standbys and the real service.
+//!
+//! In each, the row read on the named server decides, not the answer; and the same read without
+//! what the scenario is about is seen to go wrong. Nothing here tests a part by itself.
+
+#![expect(clippy::expect_used, reason = "a lab that fails is a failed test")]
+#![expect(clippy::print_stdout, reason = "each scenario shows its figures")]
+
+#[path = "scenarios/bench.rs"]
+mod bench;
+#[path = "scenarios/metrics.rs"]
+mod metrics;
+#[path = "scenarios/s01_read_your_writes.rs"]
+mod s01_read_your_writes;
+#[path = "scenarios/s02_monotonic_reads.rs"]
+mod s02_monotonic_reads;
+#[path = "scenarios/s03_wait_within_budget.rs"]
+mod s03_wait_within_budget;
+#[path = "scenarios/s04_budget_exhausted.rs"]
+mod s04_budget_exhausted;
+#[path = "scenarios/s05_cross_device.rs"]
+mod s05_cross_device;
+#[path = "scenarios/s06_queue_message.rs"]
+mod s06_queue_message;
+#[path = "scenarios/session.rs"]
+mod session;
+
+/// Makes one test per PostgreSQL version that every scenario runs on.
+macro_rules! on_both_versions {
+    ($($scenario:ident => $pg15:ident, $pg18:ident;)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $pg15() {
+            $scenario(tidegate_lab::install::Major::V15).await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $pg18() {
+            $scenario(tidegate_lab::install::Major::V18).await;
+        }
+    )*};
+}
+pub(crate) use on_both_versions;
