@@ -1,0 +1,135 @@
+//! `AdminService`: what an operator sees, and what draining a node does to reads and waits.
+
+use std::time::Duration;
+
+use tidegate_lab::service::PARTITION;
+use tidegate_lab::wait::{LIMIT, until};
+use tidegate_proto::v1;
+use tidegate_proto::v1::wait_until_fresh_response::Outcome;
+
+use super::stage::{Stage, alone, beside, carrying, named, of_subject, select};
+use super::stream::wait;
+
+#[test]
+fn partitions_show_their_nodes_and_who_leads() {
+    beside(async |stage| {
+        let request = v1::ListPartitionsRequest { partition: String::new() };
+        let answer = stage.admin().await.list_partitions(request).await.expect("listed");
+        let partitions = answer.into_inner().partitions;
+        let [partition] = partitions.as_slice() else { panic!("{partitions:?}") };
+        assert_eq!((partition.name.as_str(), partition.id), (PARTITION, 1));
+        assert_eq!(partition.state(), v1::partition::State::Led);
+        assert_eq!(partition.leader_node, "l");
+        assert!(partition.alarms.is_empty(), "{:?}", partition.alarms);
+        let system = "select system_identifier::text from pg_control_system()";
+        let system: String = stage.cluster.leader().value(system).await.expect("text");
+        assert_eq!(partition.system_id, system);
+        let names: Vec<&str> = partition.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["l", "r1", "r2"]);
+        for node in &partition.nodes {
+            let life = stage.server(&node.name).value::<String>("select tidegate.incarnation()");
+            assert_eq!(node.incarnation, life.await.expect("text"));
+            assert!(node.session_eligible && node.ineligible_reasons.is_empty(), "{node:?}");
+            assert_eq!((node.poll_error.as_str(), node.drained), ("", false));
+            assert!(!node.applied.is_empty() && !node.row_epoch.is_empty());
+            let leads = node.role() == v1::Role::Leader;
+            assert_eq!(leads, node.name == "l");
+        }
+    });
+}
+
+#[test]
+fn epochs_show_the_one_life_there_was() {
+    beside(async |stage| {
+        let request = v1::ListEpochsRequest { partition: PARTITION.to_owned(), limit_count: 0 };
+        let answer = stage.admin().await.list_epochs(request).await.expect("listed");
+        let epochs = answer.into_inner().epochs;
+        let [epoch] = epochs.as_slice() else { panic!("{epochs:?}") };
+        assert_eq!((epoch.node.as_str(), epoch.parent.as_str()), ("l", ""));
+        assert!(epoch.row_seen && epoch.on_chain && !epoch.ended, "{epoch:?}");
+        let partition = stage.service.partition().await.expect("listed");
+        assert_eq!(epoch.epoch, partition.epoch);
+        assert!(!epoch.flush_seen.is_empty());
+    });
+}
+
+async fn drain(stage: &Stage, node: &str, undrain: bool) -> v1::NodeState {
+    let (partition, node) = (PARTITION.to_owned(), node.to_owned());
+    let request = v1::DrainNodeRequest { partition, node, undrain };
+    let answer = stage.admin().await.drain_node(request).await.expect("it can be drained");
+    answer.into_inner().node.expect("the node")
+}
+
+#[test]
+fn a_drained_node_is_never_named_and_its_waits_end() {
+    alone(async |stage| {
+        let mut routing = stage.routing().await;
+        stage
+            .paused(&["r1"], async {
+                let (_, recorded) = stage.written(&mut routing, of_subject("")).await;
+                let request = wait(carrying(&[&recorded.token]), "r1", 25_000);
+                let mut waiting = stage.routing().await;
+                let parked = waiting.wait_until_fresh(request.clone());
+                let drained = async {
+                    // Parked before it is drained: else it would never have been there.
+                    let parked = "tidegate_parked_waits";
+                    until("the wait is parked", LIMIT, || async {
+                        let page = metrics(stage).await?;
+                        let parked = |line: &str| line.starts_with(parked) && !line.ends_with(" 0");
+                        Ok(page.lines().any(parked))
+                    })
+                    .await
+                    .expect("it parks");
+                    drain(stage, "r1", false).await
+                };
+                let (ended, state) = tokio::join!(parked, drained);
+                assert!(state.drained && !state.session_eligible, "{state:?}");
+                assert!(state.ineligible_reasons.iter().any(|why| why.contains("drained")));
+                let ended = ended.expect("an outcome").into_inner();
+                assert_eq!(ended.outcome(), Outcome::Gone);
+                let again = routing.wait_until_fresh(request).await.expect("an outcome");
+                assert_eq!(again.into_inner().outcome(), Outcome::Gone);
+            })
+            .await;
+        for level in [v1::Level::Eventual, v1::Level::Session, v1::Level::Global] {
+            for _ in 0..50 {
+                let request = select(of_subject(""), level);
+                let answer = routing.select_replica(request).await.expect("answered").into_inner();
+                assert_ne!(named(&answer), "r1", "{level:?}");
+            }
+        }
+        let state = drain(stage, "r1", true).await;
+        assert!(!state.drained, "{state:?}");
+        until("r1 is named again", Duration::from_secs(20), || async {
+            let request = select(of_subject(""), v1::Level::Eventual);
+            let answer = routing.clone().select_replica(request).await?.into_inner();
+            Ok(named(&answer) == "r1")
+        })
+        .await
+        .expect("it serves again");
+    });
+}
+
+/// The metrics page, over a connection of its own.
+async fn metrics(stage: &Stage) -> anyhow::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut connection = tokio::net::TcpStream::connect(stage.service.admin_address()).await?;
+    let request = "GET /metrics HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n";
+    connection.write_all(request.as_bytes()).await?;
+    let mut page = String::new();
+    connection.read_to_string(&mut page).await?;
+    Ok(page)
+}
+
+#[test]
+fn resuming_a_node_that_is_not_in_quarantine_changes_nothing() {
+    beside(async |stage| {
+        let request = v1::ResumeNodeRequest { partition: PARTITION.into(), node: "r2".into() };
+        for _ in 0..2 {
+            let answer = stage.admin().await.resume_node(request.clone()).await.expect("resumed");
+            let node = answer.into_inner().node.expect("the node");
+            assert_eq!((node.name.as_str(), node.quarantine_reason.as_str()), ("r2", ""));
+            assert!(node.session_eligible);
+        }
+    });
+}
