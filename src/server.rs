@@ -129,6 +129,7 @@ async fn serve(
         .layer(TraceLayer::new(clock, telemetry.clone(), FOLLOWED))
         .layer(shed)
         .layer(DeadlineLayer::new(clock, limits.deadline_margin))
+        .map_response(status::reasoned)
         .into_inner();
     let serving = Transport::builder()
         .accept_http1(true)

@@ -15,6 +15,8 @@ use crate::partitions::{PartitionHandle, Partitions};
 
 /// Epochs listed where the request does not say how many.
 const EPOCHS_LISTED: usize = 100;
+/// Epochs one request may ask for.
+const EPOCHS_MAX: usize = 1000;
 
 /// Answers `AdminService`.
 #[derive(Clone, Debug)]
@@ -162,6 +164,10 @@ impl AdminService for Admin {
             0 => EPOCHS_LISTED,
             count => usize::try_from(count).unwrap_or(usize::MAX),
         };
+        if limit > EPOCHS_MAX {
+            let text = format!("`limit_count` is at most {EPOCHS_MAX}");
+            return Err(status::malformed(text));
+        }
         let heads = snapshot.leadership.heads();
         let mut rows: Vec<_> = snapshot.history.rows().collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.n));

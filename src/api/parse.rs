@@ -10,16 +10,20 @@ use super::status;
 use crate::reads::{Caller, Observed, Target};
 use crate::sessions::RaiseWhom;
 
-/// How long a read waits for a replica where its policy does not say.
+/// How long a read or a wait waits where it does not say.
 const WAIT_BUDGET: Duration = Duration::from_millis(50);
 /// How long it waits again above the cap.
 const WAIT_ABOVE_CAP: Duration = Duration::from_millis(200);
-/// How long a wait waits where its request does not say.
-const WAIT_UNTIL_FRESH: Duration = Duration::from_secs(1);
 /// Steps an above-cap list may have.
-const STEPS_MAX: usize = 8;
+const STEPS_MAX: usize = 4;
+/// Characters of a zone, and of a node's name.
+const NAME_CHARS_MAX: usize = 32;
+/// Characters of an incarnation.
+const INCARNATION_CHARS_MAX: usize = 64;
+/// The least room for a token that a caller can name: two marks in one partition fit.
+const TOKEN_CHARS_LEAST: u32 = 136;
 /// The longest duration any field may name: a day.
-const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+const DURATION_MAX_SECONDS: i64 = 24 * 3600;
 
 /// What a select asks of its policy.
 #[derive(Clone, Debug)]
@@ -43,11 +47,16 @@ pub fn caller(session: Option<v1::Session>, evidence_max: usize) -> Result<Calle
         );
         return Err(status::malformed(text));
     }
+    // 0 means the default.
+    let max_token_chars = match session.max_token_chars {
+        0 => 0,
+        chars => chars.max(TOKEN_CHARS_LEAST),
+    };
     Ok(Caller {
         subject: session.subject,
         tokens: session.tokens,
         evidence: session.evidence,
-        max_token_chars: usize::try_from(session.max_token_chars).unwrap_or(usize::MAX),
+        max_token_chars: usize::try_from(max_token_chars).unwrap_or(usize::MAX),
     })
 }
 
@@ -57,11 +66,21 @@ pub fn duration(
     value: Option<prost_types::Duration>,
 ) -> Result<Option<Duration>, Status> {
     let Some(value) = value else { return Ok(None) };
-    let parsed = Duration::try_from(value).ok().filter(|span| *span <= DURATION_MAX);
-    match parsed {
+    // The conversion overflows far outside the range.
+    let near = (-1..=DURATION_MAX_SECONDS).contains(&value.seconds);
+    let parsed = if near { Duration::try_from(value).ok() } else { None };
+    match parsed.filter(|span| *span <= Duration::from_secs(DURATION_MAX_SECONDS.unsigned_abs())) {
         Some(span) => Ok(Some(span)),
         None => Err(status::malformed(format!("`{field}` must be between 0 and 24 h"))),
     }
+}
+
+/// A text within its bound.
+fn short(field: &str, text: &str, chars_max: usize) -> Result<(), Status> {
+    if text.chars().count() <= chars_max {
+        return Ok(());
+    }
+    Err(status::malformed(format!("`{field}` has at most {chars_max} characters")))
 }
 
 /// The policy of a select; an absent one asks for the session's guarantees.
@@ -87,7 +106,9 @@ pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status>
         (Level::Bounded | Level::Session, Some(_))
         | (Level::Eventual | Level::Session | Level::Global | Level::Leader, None) => {}
     }
-    let own_zone = if zone.is_empty() { policy.zone } else { zone };
+    short("policy.zone", &policy.zone, NAME_CHARS_MAX)?;
+    short("zone", &zone, NAME_CHARS_MAX)?;
+    let own_zone = if policy.zone.is_empty() { zone } else { policy.zone };
     Ok(Asked {
         policy: Policy {
             level,
@@ -165,22 +186,30 @@ pub fn wait(
         }
         Some(Wire::Node(name)) => Target::Node(name),
     };
-    Ok((target, duration("budget", budget)?.unwrap_or(WAIT_UNTIL_FRESH)))
+    Ok((target, duration("budget", budget)?.unwrap_or(WAIT_BUDGET)))
 }
 
-/// What a record brings.
+/// What a record brings; without an observation of its own, the last one its session carries.
 pub fn observed(
     observed: Option<v1::record_request::Observed>,
     before: String,
+    caller: &mut Caller,
 ) -> Result<Observed, Status> {
     use v1::record_request::Observed as Wire;
     let kind = match observed {
-        None => {
-            let text = "set one of `evidence`, `incarnation` and `leader_now`";
-            return Err(status::malformed(text));
-        }
+        None => match caller.evidence.pop() {
+            Some(text) => Observed::Evidence { text, before: String::new() },
+            None => {
+                let text = "set one of `evidence`, `incarnation` and `leader_now`, or \
+                            `session.evidence`";
+                return Err(status::malformed(text));
+            }
+        },
         Some(Wire::Evidence(text)) => return Ok(Observed::Evidence { text, before }),
-        Some(Wire::Incarnation(text)) => Observed::Incarnation(text),
+        Some(Wire::Incarnation(text)) => {
+            short("incarnation", &text, INCARNATION_CHARS_MAX)?;
+            Observed::Incarnation(text)
+        }
         Some(Wire::LeaderNow(_)) => Observed::LeaderNow,
     };
     if before.is_empty() {

@@ -88,7 +88,16 @@ async fn run<S: TokenStore, G: Gatekeeper>(
                         }
                     }
                 }
-                Ok(None) | Err(_) => open = false,
+                Ok(None) => open = false,
+                Err(broken) => {
+                    let Some(refused) = status::undecodable(&broken) else {
+                        open = false;
+                        continue;
+                    };
+                    // Nothing can be read from the stream behind it.
+                    _ = out.send(Err(refused)).await;
+                    return;
+                }
             },
         }
     }

@@ -17,7 +17,7 @@ use crate::sessions::TokenStore;
 use crate::sessions::{SessionState, parse_notice_id};
 
 /// Ids one acknowledgement may name.
-const IDS_MAX: usize = 64;
+const IDS_MAX: usize = 16;
 
 /// The bounds of the API.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,8 +127,8 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
         request: v1::RecordRequest,
         deadline: Option<Instant>,
     ) -> Result<v1::RecordResponse, Status> {
-        let caller = parse::caller(request.session, self.limits.evidence_max)?;
-        let observed = parse::observed(request.observed, request.before)?;
+        let mut caller = parse::caller(request.session, self.limits.evidence_max)?;
+        let observed = parse::observed(request.observed, request.before, &mut caller)?;
         let raise = parse::raise(request.raise)?;
         let recorded =
             self.reads.record(caller, &request.partition, observed, raise, deadline).await;
@@ -196,8 +196,8 @@ impl<S: TokenStore, G: Gatekeeper> RoutingService for Routing<S, G> {
     ) -> Result<Response<v1::AcknowledgeNoticesResponse>, Status> {
         self.gate.admit()?;
         let request = request.into_inner();
-        if request.ids.len() > IDS_MAX {
-            let text = format!("a request acknowledges at most {IDS_MAX} notices");
+        if request.ids.is_empty() || request.ids.len() > IDS_MAX {
+            let text = format!("`ids` names 1 to {IDS_MAX} notices: pass each `Notice.id` told");
             return Err(status::malformed(text));
         }
         let id = |text: &String| {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use tidegate_core::evidence::EvidenceError;
 use tidegate_proto::v1::ErrorReason;
 use tidegate_proto::{ERROR_DOMAIN, RpcStatus};
+use tonic::body::Body;
+use tonic::codegen::http::Response;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -93,7 +95,7 @@ pub fn of_read(failed: &ReadError) -> Status {
         ReadError::NodeUnknown { .. } => error(Code::NotFound, Reason::NodeUnknown, text, None),
         ReadError::Session(failed) => of_session(failed),
         ReadError::Evidence(EvidenceError::InRecovery) => {
-            error(Code::InvalidArgument, Reason::EvidenceInRecovery, text, None)
+            error(Code::FailedPrecondition, Reason::EvidenceInRecovery, text, None)
         }
         ReadError::Evidence(
             EvidenceError::TooLong { .. }
@@ -104,7 +106,7 @@ pub fn of_read(failed: &ReadError) -> Status {
             error(Code::InvalidArgument, Reason::EvidenceMalformed, text, None)
         }
         ReadError::EvidenceForeign { .. } => {
-            error(Code::InvalidArgument, Reason::EvidenceForeign, text, None)
+            error(Code::FailedPrecondition, Reason::EvidenceForeign, text, None)
         }
         ReadError::Malformed(_) => malformed(text),
         ReadError::WaitsFull { .. } => {
@@ -138,6 +140,29 @@ fn of_session(failed: &SessionError) -> Status {
         SessionError::Store(StoreError::Unreachable(_)) => {
             error(Code::Unavailable, Reason::StoreUnavailable, text, Some(RETRY_AFTER))
         }
+    }
+}
+
+/// The error of a message that could not be read, if `refused` is tonic's own word on that.
+pub fn undecodable(refused: &Status) -> Option<Status> {
+    if !refused.details().is_empty() {
+        return None;
+    }
+    let found = refused.message();
+    if refused.code() == Code::OutOfRange {
+        let text = format!("{found}: send fewer or shorter tokens and evidence");
+        return Some(malformed(text));
+    }
+    let unread = refused.code() == Code::Internal && found.starts_with("failed to decode");
+    unread.then(|| malformed(format!("{found}: build the message from the .proto files")))
+}
+
+/// An answer in which a message that could not be read has its reason, like any other error.
+pub fn reasoned(response: Response<Body>) -> Response<Body> {
+    let refused = Status::from_header_map(response.headers());
+    match refused.as_ref().and_then(undecodable) {
+        Some(error) => error.into_http(),
+        None => response,
     }
 }
 

@@ -65,6 +65,8 @@ pub struct PartitionInfo {
 pub(super) enum Ask {
     /// Something for the core.
     Tell(Event),
+    /// An operator's word, with whom to tell that it counts.
+    Order(Event, oneshot::Sender<()>),
     /// A wait, with whom to tell of its end.
     Park(WaitId, Event, oneshot::Sender<WaitEnd>),
     /// A needed observation, with whom to tell that it came.
@@ -243,12 +245,18 @@ impl PartitionHandle {
 
     /// Takes a node out, or back in; `false` if the partition has ended.
     pub async fn drain(&self, node: NodeId, drained: bool) -> bool {
-        self.asks.send(Ask::Tell(Event::Drain { node, drained })).await.is_ok()
+        self.order(Event::Drain { node, drained }).await
     }
 
     /// Lifts the quarantine of a node; `false` if the partition has ended.
     pub async fn resume(&self, node: NodeId) -> bool {
-        self.asks.send(Ask::Tell(Event::Resume(node))).await.is_ok()
+        self.order(Event::Resume(node)).await
+    }
+
+    /// Returns when what the operator said can be seen.
+    async fn order(&self, event: Event) -> bool {
+        let (done, counts) = oneshot::channel();
+        self.asks.send(Ask::Order(event, done)).await.is_ok() && counts.await.is_ok()
     }
 
     /// Admits one freshness fallback to the leader.

@@ -140,10 +140,10 @@ impl<F: FactStore> PartitionTask<F> {
                     for ask in batch.drain(..) {
                         self.ask(ask);
                     }
-                    self.telemetry.parked(self.waits.len());
                 }
                 () = tick => self.handle(Event::Tick),
             }
+            self.telemetry.parked(self.waits.len());
         }
         let last = Arc::clone(&self.partition.snapshot().facts);
         self.facts.send_replace(Some(last));
@@ -169,6 +169,11 @@ impl<F: FactStore> PartitionTask<F> {
                     | Event::Tick => {}
                 }
                 self.handle(event);
+            }
+            Ask::Order(event, done) => {
+                self.handle(event);
+                // An operator who has gone hears nothing.
+                _ = done.send(());
             }
             Ask::Park(id, event, done) => {
                 if !done.is_closed() {
@@ -204,6 +209,7 @@ impl<F: FactStore> PartitionTask<F> {
                 let outcome = match result {
                     Ok(ports::RowOutcome::Stands(row)) => RowOutcome::Stands(row),
                     Ok(ports::RowOutcome::Refused) => RowOutcome::NotThere,
+                    Ok(ports::RowOutcome::NoTable) => RowOutcome::NoTable,
                     Err(error) => {
                         self.note(node, Some(error.to_string()));
                         RowOutcome::Failed

@@ -152,6 +152,9 @@ impl<S: TokenStore> Reads<S> {
             "" => None,
             before => Some(Evidence::parse(before, &guards)?),
         };
+        if let Some(before) = &before {
+            fits(before, &evidence)?;
+        }
         match evidence.kind {
             EvidenceKind::Capture => {
                 let mark = written(&evidence, before.as_ref(), &handle, &guards)?;
@@ -246,6 +249,20 @@ impl<S: TokenStore> Reads<S> {
     }
 }
 
+/// Refuses a `before` that cannot belong to the evidence beside it.
+fn fits(before: &Evidence, evidence: &Evidence) -> Result<(), ReadError> {
+    let text = if before.kind != EvidenceKind::Before {
+        "`before` must be what tidegate.before() returned inside the transaction"
+    } else if evidence.kind != EvidenceKind::Capture {
+        "`before` goes with what tidegate.capture() returned after COMMIT: leave it out"
+    } else if before.incarnation.system != evidence.incarnation.system {
+        "`before` is of another database than the capture: pass the one of the same transaction"
+    } else {
+        return Ok(());
+    };
+    Err(ReadError::Malformed(text.to_owned()))
+}
+
 /// The mark of a write; `None`: nothing but that there was one is known.
 fn written(
     capture: &Evidence,
@@ -262,10 +279,6 @@ fn written(
         let upto = if never { flush } else { insert };
         return Ok(Some((epoch, Mark::wrote(None, upto))));
     };
-    if before.kind != EvidenceKind::Before {
-        let text = "`before` must be what tidegate.before() returned inside the transaction";
-        return Err(ReadError::Malformed(text.to_owned()));
-    }
     let (Some(began_in), Role::Writable { insert: began_at, .. }) = (before.epoch(), before.role)
     else {
         return Ok(None);

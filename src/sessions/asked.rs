@@ -192,7 +192,7 @@ fn read(token: &str, keyring: &Keyring) -> Result<Option<SessionToken>, SessionE
 }
 
 /// The token that demands a leader sample of every partition it names, and of all others.
-fn doubted(token: &SessionToken) -> SessionToken {
+pub(super) fn doubted(token: &SessionToken) -> SessionToken {
     let mut doubted = token.clone();
     doubted.overflow = true;
     for (key, component) in token.components() {

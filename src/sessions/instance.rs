@@ -11,9 +11,10 @@ use tidegate_core::instant::Instant;
 use tidegate_core::store_guard::StoreGuard;
 use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, PartitionId, SessionToken};
 
+use super::asked::doubted;
 use super::holder::{Guard, Named};
 use super::whom::{Reach, part_of};
-use super::{Asked, Holder, SessionError, SessionLimits, Whom};
+use super::{Asked, Holder, Ignorance, SessionError, SessionLimits, Whom};
 use crate::clock::Clock;
 use crate::ports::{StoreError, Stored, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
@@ -188,7 +189,25 @@ impl<S: TokenStore> Sessions<S> {
             SessionState::Known
         };
         let notices = merged.notices().copied().collect();
-        ResolvedSession { state, token: self.token(holder, true), notices }
+        ResolvedSession { state, token: self.all_of(holder), notices }
+    }
+
+    /// One token that says all of a session, what the store may have forgotten included; empty if
+    /// the caller has it already.
+    fn all_of(&self, holder: &Holder) -> String {
+        let merged = holder.merged();
+        let forgotten = |key: &ComponentKey| {
+            let ignorance = holder.ignorance(*key, &self.guards);
+            let by_store =
+                matches!(ignorance, Some(Ignorance::StoreUnavailable | Ignorance::StoreLost));
+            by_store || holder.barrier(key.partition).is_some()
+        };
+        let all =
+            if self.partitions.iter().any(forgotten) { doubted(merged) } else { merged.clone() };
+        if all == holder.carried {
+            return self.token(holder, true);
+        }
+        self.sealed(&all, holder)
     }
 
     /// Takes notices out of every holder named, for good; returns the token to carry from now on,
@@ -245,8 +264,12 @@ impl<S: TokenStore> Sessions<S> {
         if !holder.raised && !replaces {
             return String::new();
         }
+        self.sealed(&holder.carried, holder)
+    }
+
+    fn sealed(&self, token: &SessionToken, holder: &Holder) -> String {
         let issued_seconds = self.clock.wall_seconds();
-        self.keyring.seal(&holder.carried.encode_within(issued_seconds, holder.body_bytes))
+        self.keyring.seal(&token.encode_within(issued_seconds, holder.body_bytes))
     }
 }
 

@@ -164,20 +164,28 @@ async fn a_session_is_none_only_if_nothing_can_have_been_forgotten() {
     let (partly, all) = (world.sealed(&overflowed()), world.sealed(&all));
     world.writes("alice", &[], wrote(KEY1, 9)).await;
     let table = [
-        (&world, "", vec![], SessionState::None),
-        (&world, "", vec![token.clone()], SessionState::Known),
-        (&world, "", vec![partly], SessionState::Unknown),
-        (&world, "", vec![all], SessionState::Known),
-        (&world, "alice", vec![], SessionState::Known),
-        (&world, "bob", vec![], SessionState::Unknown), // as long as the barrier stands
-        (&starting, "alice", vec![], SessionState::Unknown),
-        (&starting, "", vec![], SessionState::None),
+        (&world, "", vec![], SessionState::None, None),
+        (&world, "", vec![token.clone()], SessionState::Known, None),
+        (&world, "", vec![partly], SessionState::Unknown, None),
+        (&world, "", vec![all], SessionState::Known, None),
+        // As long as the barrier stands, a token that left the store demands what it does.
+        (&world, "alice", vec![], SessionState::Known, Some(true)),
+        (&world, "bob", vec![], SessionState::Unknown, Some(false)),
+        (&starting, "alice", vec![], SessionState::Unknown, Some(false)),
+        (&starting, "", vec![], SessionState::None, None),
     ];
-    for (number, (world, subject, tokens, state)) in table.into_iter().enumerate() {
+    for (number, (world, subject, tokens, state, says)) in table.into_iter().enumerate() {
         let holder = world.holder(subject, &tokens).await;
         let resolved = world.sessions.resolve_session(&holder);
         assert_eq!(resolved.state, state, "row {number}");
-        assert_eq!(resolved.token, "", "row {number}");
+        let Some(has_marks) = says else {
+            assert_eq!(resolved.token, "", "row {number}");
+            continue;
+        };
+        let token = world.opened(&resolved.token);
+        assert!(token.overflow, "row {number}");
+        assert_eq!(token.components().count() > 0, has_marks, "row {number}");
+        assert!(token.components().all(|(_, own)| own.unresolved), "row {number}");
     }
     let two = [token, world.sealed(&saw(KEY2, 4))];
     let resolved = world.sessions.resolve_session(&world.holder("", &two).await);
