@@ -120,7 +120,7 @@ impl Session {
         let (session, sent) = self.carried().ask();
         let request = v1::AcknowledgeNoticesRequest { session: Some(session), ids: ids.to_owned() };
         let mut rpc = self.client.rpc();
-        let answer = self.client.unary(rpc.acknowledge_notices(request)).await;
+        let answer = self.client.unary(Box::pin(rpc.acknowledge_notices(request))).await;
         let v1::AcknowledgeNoticesResponse { token } = self.checked(&sent, answer)?;
         let mut carried = self.carried();
         carried.answered(&sent, token, Vec::new());
@@ -138,7 +138,7 @@ impl Session {
         let (session, sent) = self.carried().ask();
         let request = v1::ResolveSessionRequest { session: Some(session) };
         let mut rpc = self.client.rpc();
-        let answer = self.client.unary(rpc.resolve_session(request)).await;
+        let answer = self.client.unary(Box::pin(rpc.resolve_session(request))).await;
         let answer = self.checked(&sent, answer)?;
         let state = answer.state();
         self.carried().answered(&sent, answer.token, answer.notices);
@@ -182,7 +182,7 @@ impl Session {
             shadow_node: String::new(),
         };
         let sent_at = Instant::now();
-        let answer = self.client.route().select(request).await;
+        let answer = Box::pin(self.client.route().select(request)).await;
         let mut answer = self.checked(&sent, answer)?;
         let (token, notices) =
             (std::mem::take(&mut answer.token), std::mem::take(&mut answer.notices));
@@ -203,7 +203,7 @@ impl Session {
             target: Some(target.wire()),
             budget: Some(span(budget)),
         };
-        let answer = self.client.route().wait(request, budget).await;
+        let answer = Box::pin(self.client.route().wait(request, budget)).await;
         let mut answer = self.checked(&sent, answer)?;
         let (token, notices) =
             (std::mem::take(&mut answer.token), std::mem::take(&mut answer.notices));
@@ -287,7 +287,7 @@ impl Session {
             partition: self.partition.to_string(),
             raise: raise.into(),
         };
-        let answer = self.client.route().record(request).await;
+        let answer = Box::pin(self.client.route().record(request)).await;
         let answer = self.checked(&sent, answer)?;
         let stored = answer.stored();
         self.carried().answered(&sent, answer.token, answer.notices);
@@ -311,7 +311,8 @@ impl Session {
             let Some((session, sent)) = self.carried().ask_join() else { return Ok(()) };
             let request = v1::ResolveSessionRequest { session: Some(session) };
             let mut rpc = self.client.rpc();
-            let answer = self.client.unary(rpc.resolve_session(request)).await?;
+            let call = Box::pin(rpc.resolve_session(request));
+            let answer = self.client.unary(call).await?;
             if answer.token.is_empty() {
                 return Err(ClientError::NotUnderstood { what: "tokens joined into none" });
             }

@@ -51,10 +51,12 @@ async fn text(client: &Client, statement: &str) -> Result<Option<String>, Error>
 
 async fn row(client: &Client, statement: &str) -> Result<Option<SimpleQueryRow>, Error> {
     let messages = client.simple_query(statement).await?;
-    Ok(messages.into_iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    }))
+    for message in messages {
+        if let SimpleQueryMessage::Row(row) = message {
+            return Ok(Some(row));
+        }
+    }
+    Ok(None)
 }
 
 fn column(row: &SimpleQueryRow, at: usize) -> Option<String> {

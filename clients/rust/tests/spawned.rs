@@ -37,7 +37,9 @@ async fn a_scope_runs_in_a_spawned_task() {
     let session = client.session(SessionOptions::new("main"));
     let config = tokio_postgres::Config::new();
     let pool = DirectPool::new(config.clone(), 1);
-    let task = tokio::spawn(read(session.clone(), pool, "x".to_owned()));
+    let reading = read(session.clone(), pool, "x".to_owned());
+    assert!(size_of_val(&reading) < 8 * 1024, "a scope takes {} bytes", size_of_val(&reading));
+    let task = tokio::spawn(reading);
     task.await.expect("it ends");
     // Never run: it needs a database.
     let spawn = async move |leader| tokio::spawn(write(session, leader, "x".to_owned())).await;

@@ -66,13 +66,13 @@ pub(super) struct Call {
 /// What the task is told.
 #[derive(Debug)]
 pub(super) enum Command {
-    Call(Call),
+    Call(Box<Call>),
     Withdraw { correlation: u64, overdue: bool },
 }
 
 #[derive(Debug)]
 struct Open {
-    call: Call,
+    call: Box<Call>,
     sends: u32,
     failures: u32,
     /// When it was sent on the stream that is open now.
@@ -174,7 +174,7 @@ impl Calls {
         self.unsent.clear();
         self.heard_at = None;
         let worn = |open: &Open| open.sends >= SENDS_MAX;
-        self.fail(worn, |open| self_unreachable(open.sends, last));
+        self.fail(worn, |open| unreachable(open.sends, last));
         for (correlation, open) in &mut self.open {
             open.sent_at = None;
             self.unsent.push_back(Unsent::Call(*correlation));
@@ -188,7 +188,7 @@ impl Calls {
             open.failures += 1;
         }
         let retries = self.retries;
-        self.fail(|open| open.failures > retries, |open| self_unreachable(open.failures, last));
+        self.fail(|open| open.failures > retries, |open| unreachable(open.failures, last));
     }
 
     /// Fails every call: trying again would end the same way.
@@ -211,7 +211,7 @@ impl Calls {
     }
 }
 
-fn self_unreachable(attempts: u32, last: &ServiceError) -> ClientError {
+fn unreachable(attempts: u32, last: &ServiceError) -> ClientError {
     ClientError::Unreachable {
         endpoint: String::new(),
         attempts,

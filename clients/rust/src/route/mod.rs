@@ -104,7 +104,7 @@ impl Route {
         };
         let (reply, answer) = oneshot::channel();
         let correlation = self.next.fetch_add(1, Ordering::Relaxed);
-        let call = Call { correlation, ask, started, reply, _place: place };
+        let call = Box::new(Call { correlation, ask, started, reply, _place: place });
         self.commands.try_send(Command::Call(call)).map_err(|_| ClientError::Closed)?;
         let mut open = OpenCall { commands: &self.commands, correlation, ended: None };
         match tokio::time::timeout(deadline.left(), answer).await {
