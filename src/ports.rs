@@ -72,6 +72,8 @@ pub enum RowOutcome {
     Stands(LineageRow),
     /// The server is in recovery or of another incarnation than polled: nothing was written.
     Refused,
+    /// The table it belongs into does not exist there: nothing was written.
+    NoTable,
 }
 
 /// What an observed node lacks; each says what to do.

@@ -359,6 +359,10 @@ impl Partition {
                 }
             }
             RowOutcome::NotThere => return,
+            RowOutcome::NoTable => {
+                self.snapshot.row_unwritable = false;
+                self.row_due_at = now + self.snapshot.settings.store_interval;
+            }
             RowOutcome::Failed => {
                 if !self.snapshot.row_unwritable {
                     effects.push(Effect::Emit(Notable::RowUnwritable(epoch)));

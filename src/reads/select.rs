@@ -8,7 +8,7 @@ use tidegate_core::leader::Contender;
 use tidegate_core::lineage::Incarnation;
 use tidegate_core::partition::{WaitEnd, WaitFor};
 use tidegate_core::routing::{
-    Guarantee, Plan, Policy, Reason, Shadow, Step, decide, met, shadow, valid_for,
+    Guarantee, Plan, Policy, Reason, Shadow, Step, decide, lineage_reason, met, shadow, valid_for,
 };
 use tidegate_core::snapshot::{Lag, Snapshot};
 use tidegate_core::token::{Notice, NoticeKind};
@@ -200,7 +200,8 @@ impl<S: TokenStore> Reads<S> {
                     if walk.cap_full.is_none() {
                         match handle.try_admit(now) {
                             Ok(()) => {
-                                let reason = Reason::LeaderFallback;
+                                let reason = lineage_reason(&judged.snapshot, now)
+                                    .unwrap_or(Reason::LeaderFallback);
                                 return Some(End::Leader { leader: *leader, reason });
                             }
                             Err(full) => {

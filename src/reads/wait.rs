@@ -126,7 +126,8 @@ impl<S: TokenStore> Reads<S> {
                 Some(WaitedFor::Unknown)
             }
             Some(Unprovable::NoLeader | Unprovable::NoSample) => Some(WaitedFor::TimedOut),
-            None => None,
+            // A read is told which promise does not hold; a wait can only say that nothing is known.
+            None => ready.ungated.then_some(WaitedFor::Unknown),
         }
     }
 
@@ -185,6 +186,7 @@ impl<S: TokenStore> Reads<S> {
             (_, Some(Unprovable::NoSample)) => Reason::NotProvable,
             (_, Some(Unprovable::Split)) => Reason::Split,
             (_, Some(Unprovable::UnknownEpoch { .. })) => Reason::UnknownEpoch,
+            (WaitedFor::Unknown, None) if ready.ungated => Reason::NotProvable,
             (WaitedFor::Gone, None) => Reason::NoNode,
             (WaitedFor::TimedOut | WaitedFor::Lost | WaitedFor::Unknown, None) => {
                 Reason::NotCovered

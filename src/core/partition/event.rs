@@ -47,6 +47,8 @@ pub enum RowOutcome {
     Stands(LineageRow),
     /// The server is not the polled incarnation any more, or not writable.
     NotThere,
+    /// The server has no table for it.
+    NoTable,
     /// The server refused it.
     Failed,
 }

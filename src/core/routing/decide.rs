@@ -100,7 +100,8 @@ fn choose(
 /// Says whether waiting for a replica can be of use.
 fn may_come(snapshot: &Snapshot, node: NodeId, now: Instant) -> bool {
     match snapshot.eligible(node, now) {
-        Ok(_) | Err(WhyNot::NoRow | WhyNot::Uncounted) => true,
+        Ok(_) | Err(WhyNot::Uncounted) => true,
+        Err(WhyNot::NoRow) => !snapshot.lineage_is_missing(),
         Err(WhyNot::Diverged) => snapshot.lacks_only_the_row(node),
         Err(
             WhyNot::Unseen
@@ -130,21 +131,22 @@ fn refusal(ready: &Ready, snapshot: &Snapshot, now: Instant) -> Reason {
         Some(Unprovable::UnknownEpoch { .. }) => Reason::UnknownEpoch,
         None if !ready.floor.holds_under(&snapshot.leadership) => Reason::NotProvable,
         None => {
-            let why = |node| snapshot.eligible(node, now).err();
             let seen = snapshot.nodes().any(|node| snapshot.view(node).is_some());
-            let no_row = snapshot.nodes().any(|node| why(node) == Some(WhyNot::NoRow));
-            if !seen {
-                Reason::NoNode
-            } else if no_row && snapshot.row_unwritable {
-                Reason::LineageUnwritable
-            } else if no_row
-                && snapshot.history.rows().all(|row| !snapshot.history.has_row(row.epoch))
-            {
-                Reason::LineageMissing
-            } else {
-                Reason::NotCovered
-            }
+            let usual = if seen { Reason::NotCovered } else { Reason::NoNode };
+            lineage_reason(snapshot, now).unwrap_or(usual)
         }
+    }
+}
+
+/// What keeps replicas from a session's read where that is the lineage table; `None`: it is not.
+pub fn lineage_reason(snapshot: &Snapshot, now: Instant) -> Option<Reason> {
+    let shows_none = |node| snapshot.eligible(node, now).err() == Some(WhyNot::NoRow);
+    if !snapshot.nodes().any(shows_none) {
+        None
+    } else if snapshot.row_unwritable {
+        Some(Reason::LineageUnwritable)
+    } else {
+        snapshot.lineage_is_missing().then_some(Reason::LineageMissing)
     }
 }
 

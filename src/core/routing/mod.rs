@@ -8,6 +8,6 @@ mod plan;
 mod policy;
 
 pub use cap::{CapFull, FallbackCap};
-pub use decide::{Shadow, decide, met, shadow, valid_for};
+pub use decide::{Shadow, decide, lineage_reason, met, shadow, valid_for};
 pub use plan::{Guarantee, Plan, Reason, Step};
 pub use policy::{AboveCap, Level, Policy};

@@ -107,6 +107,12 @@ impl Snapshot {
         }
     }
 
+    /// Says whether no database has shown a lineage row: no replica's line can be told, and none
+    /// will become fresh by waiting.
+    pub fn lineage_is_missing(&self) -> bool {
+        self.history.rows().all(|row| !self.history.has_row(row.epoch))
+    }
+
     /// Says whether a replica past a fork follows the new leader: the row it lacks to prove that
     /// comes with the log, so waiting for it is of use.
     pub fn lacks_only_the_row(&self, node: NodeId) -> bool {

@@ -120,7 +120,7 @@ impl<'a> Connection<'a> {
         let insert = self.client.build_transaction().read_only(false).start();
         let transaction = insert.await.map_err(failed)?;
         transaction.batch_execute("set local synchronous_commit = local").await.map_err(failed)?;
-        transaction
+        let inserted = transaction
             .execute(
                 &statements::insert_row(own),
                 &[
@@ -139,9 +139,15 @@ impl<'a> Connection<'a> {
                     &polled.life.reset,
                 ],
             )
-            .await
-            .map_err(failed)?;
-        transaction.commit().await.map_err(failed)?;
+            .await;
+        match inserted {
+            Ok(_) => transaction.commit().await.map_err(failed)?,
+            Err(error) if table_fault(&error) == Some(Fault::SchemaMissing) => {
+                transaction.rollback().await.map_err(failed)?;
+                return Ok(RowOutcome::NoTable);
+            }
+            Err(error) => return Err(failed(error)),
+        }
         self.read_back(&system, &columns).await
     }
 

@@ -173,13 +173,22 @@ impl Service {
     /// # Errors
     /// If it does not end or start.
     pub async fn restart(&mut self) -> Result<()> {
+        self.restart_unawaited().await?;
+        self.await_leader().await
+    }
+
+    /// As [`Service::restart`], but waits for nothing once it listens.
+    ///
+    /// # Errors
+    /// If it does not end or start.
+    pub async fn restart_unawaited(&mut self) -> Result<()> {
         if let Some(running) = self.running.take() {
             running.shutdown().await?;
         }
         let running = run(&self.options, &self.state).await?;
         (self.data, self.admin) = (running.data, running.admin);
         self.running = Some(running);
-        self.await_leader().await
+        Ok(())
     }
 
     /// Where `RoutingService` answers, for clients.
