@@ -8,6 +8,7 @@
 //! says about a server was read on that server, so it can be held against Tidegate's answers.
 
 pub mod claims;
+pub mod demo;
 pub mod history;
 pub mod install;
 mod machine;
