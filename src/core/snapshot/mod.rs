@@ -133,9 +133,8 @@ impl Snapshot {
         let heads = self.leadership.heads();
         let guards = &self.settings.guards;
         let is_alive = |sample: &Sample| {
-            let relation = |head: &Epoch| {
-                self.history.relation(*head, sample.epoch, sample.position, guards)
-            };
+            let relation =
+                |head: &Epoch| self.history.relation(*head, sample.epoch, sample.position, guards);
             !heads.is_empty() && heads.iter().all(|head| relation(head) == Relation::Alive)
         };
         let has = |sample: &Sample| {

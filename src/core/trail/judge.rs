@@ -173,7 +173,11 @@ pub(super) fn replacement(
     let clip = |position: Position| position.meet(end);
     // Only the last commit is bounded: earlier ones, which survived, must not be lost untold later.
     let earlier = (mark.has_write() && !keeps_write).then_some(at_least);
-    let saw = [mark.saw, earlier].into_iter().flatten().reduce(Position::join).filter(|_| at_least != Position::START);
+    let saw = [mark.saw, earlier]
+        .into_iter()
+        .flatten()
+        .reduce(Position::join)
+        .filter(|_| at_least != Position::START);
     Mark {
         floor: sample.position,
         after: mark.after.filter(|_| keeps_write).map(clip),

@@ -86,7 +86,7 @@ impl Lived {
             }
             62 => {
                 let node = NodeId::new(u16::try_from(whom).expect("few servers"));
-                self.world.stage.handle(Event::Drain { node, drained: how % 4 == 0 })
+                self.world.stage.handle(Event::Drain { node, drained: how.is_multiple_of(4) })
             }
             _ => self.world.stage.handle(Event::Tick),
         };
@@ -135,7 +135,9 @@ impl Lived {
             self.served += 1;
             let missing = wanted & !server.content();
             if missing != 0 {
-                self.wrong.get_or_insert(format!("{how}: records {missing:b} are not on {node:?}"));
+                self.wrong.get_or_insert_with(|| {
+                    format!("{how}: records {missing:b} are not on {node:?}")
+                });
             }
         }
     }
@@ -194,7 +196,9 @@ impl Lived {
                 moved.iter().find(|(_, end)| mark.upto == Some(**end)).map(|(id, _)| 1 << id);
             let grave = |loss: &Loss| loss.lost == *epoch && loss.kind == NoticeKind::WriteLost;
             if ready.losses.iter().any(grave) && held & last.unwrap_or(0) != 0 {
-                self.wrong.get_or_insert(format!("a write of {epoch} survives, but was told lost"));
+                self.wrong.get_or_insert_with(|| {
+                    format!("a write of {epoch} survives, but was told lost")
+                });
             }
             if ready.losses.iter().any(|loss| loss.lost == *epoch) {
                 let gone = |end: &Position| !kept.covers(*end);
@@ -246,7 +250,7 @@ impl Lived {
                     acknowledged.filter(|(epoch, _)| leader.map(|l| l.epoch) == Some(*epoch));
                 seen.map_or(0, |(_, content)| content)
             }
-            _ => {
+            Level::Eventual | Level::Session | Level::Bounded | Level::Leader => {
                 self.apply(&ready);
                 self.depends()
             }
@@ -257,7 +261,9 @@ impl Lived {
                 let server = &self.world.servers[leader.node.index()];
                 let missing = wanted & !server.content();
                 if server.is_up && server.leads && server.epoch() == leader.epoch && missing != 0 {
-                    self.wrong.get_or_insert(format!("records {missing:b} are not on {leader:?}"));
+                    self.wrong.get_or_insert_with(|| {
+                        format!("records {missing:b} are not on {leader:?}")
+                    });
                 }
             }
             _ => {}
@@ -274,13 +280,13 @@ impl Lived {
         let id = WaitId::new(self.waits.len() as u64);
         self.waits.insert(id, (self.depends(), 0));
         // Sometimes something happens between the judgement and the parking.
-        if how % 3 == 0 {
+        if how.is_multiple_of(3) {
             let effects = self.world.poll(how % 2, true);
             self.note(&effects);
         }
         let deadline = self.world.stage.now() + Duration::from_millis(how as u64 + 1);
         let nodes = vec![NodeId::new(1), NodeId::new(2)];
-        let wait_for = if how % 2 == 0 { WaitFor::Any } else { WaitFor::All };
+        let wait_for = if how.is_multiple_of(2) { WaitFor::Any } else { WaitFor::All };
         self.world.stage.handle(Event::Park { id, floor: ready.floor, nodes, wait_for, deadline })
     }
 }

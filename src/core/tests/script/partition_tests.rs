@@ -22,9 +22,8 @@ fn after(story: &str) -> Stage {
 }
 
 fn wakes(effects: &[Effect]) -> Vec<(WaitId, WaitEnd)> {
-    let wake = |effect: &Effect| match effect {
-        Effect::Wake(id, end) => Some((*id, end.clone())),
-        _ => None,
+    let wake = |effect: &Effect| {
+        if let Effect::Wake(id, end) = effect { Some((*id, end.clone())) } else { None }
     };
     effects.iter().filter_map(wake).collect()
 }
@@ -34,9 +33,12 @@ fn stores(effects: &[Effect]) -> usize {
 }
 
 fn paces(effects: &[Effect]) -> Vec<(&'static str, Pace)> {
-    let pace = |effect: &Effect| match effect {
-        Effect::Pace(node, pace) => Some((super::names::node_name(*node), *pace)),
-        _ => None,
+    let pace = |effect: &Effect| {
+        if let Effect::Pace(node, pace) = effect {
+            Some((super::names::node_name(*node), *pace))
+        } else {
+            None
+        }
     };
     effects.iter().filter_map(pace).collect()
 }
@@ -45,9 +47,9 @@ fn paces(effects: &[Effect]) -> Vec<(&'static str, Pace)> {
 fn the_first_leader_is_asked_for_a_root_row_once() {
     let mut stage = after("rows are kept back");
     let effects = stage.play("a leads 1:a1 at 0/412");
-    let asked = effects.iter().find_map(|effect| match effect {
-        Effect::WriteRow { node, incarnation, row } => Some((*node, *incarnation, *row)),
-        _ => None,
+    let asked = effects.iter().find_map(|effect| {
+        let Effect::WriteRow { node, incarnation, row } = effect else { return None };
+        Some((*node, *incarnation, *row))
     });
     let (asked_node, incarnation, row) = asked.expect("a row to write");
     assert_eq!(Some(asked_node), node("a"));

@@ -179,7 +179,7 @@ impl World {
         let lost = server.log.len() - server.flushed;
         server.log.truncate(server.flushed + how % (lost + 1));
         // Only a backend may have crashed; then the postmaster lives on.
-        let start = if how % 2 == 0 { start } else { server.life.start };
+        let start = if how.is_multiple_of(2) { start } else { server.life.start };
         server.life = Life { start, reset };
         server.replay = Some(server.log.len());
         self.append(at, None);
