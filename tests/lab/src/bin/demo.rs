@@ -20,7 +20,7 @@ use tidegate_lab::demo::{Options, run};
 Examples:
   make demo              all of it, about half a minute
   make demo KEEP=1       the same, then leave it running and say what to try
-  make demo ARGS=--forgetful
+  make demo ARGS=--careless
 
 Exit codes: 0 every claim holds, 1 one does not, 2 wrong arguments, 130 interrupted."
 )]
@@ -28,16 +28,16 @@ struct Arguments {
     /// Leave servers and service running at the end, until Ctrl-C, and say what to try.
     #[arg(long)]
     keep: bool,
-    /// Let every read forget its session, to see the claims fail.
+    /// Let every read demand nothing, to see the claims fail.
     #[arg(long)]
-    forgetful: bool,
+    careless: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { keep, forgetful } = Arguments::parse();
+    let Arguments { keep, careless } = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(run(Options { keep, forgetful })),
+        Ok(runtime) => runtime.block_on(run(Options { keep, careless })),
         Err(error) => {
             // The exit code says it where even this cannot be written.
             drop(std::io::Write::write_all(

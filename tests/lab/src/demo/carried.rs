@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::at_least;
 use super::narrator::{chapter, say, span};
 use super::stage::{Stage, Tally};
-use super::visitor::{Patience, Whose};
+use super::visitor::{Reading, Whose};
 use crate::claims::Claims;
 
 const READS: u64 = 100;
@@ -28,11 +28,11 @@ pub(super) async fn device(stage: &Stage, claims: &mut Claims) -> Result<()> {
     laptop.save(stage.cluster.leader(), form, "new address").await?;
     let (mut hers, mut theirs) = (Tally::default(), Tally::default());
     for _ in 0..READS {
-        hers.count(stage, &phone.read(form, Patience::Usual).await?, form).await?;
+        hers.count(stage, &phone.read(form, Reading::Usual).await?, form).await?;
     }
     for number in 0..OTHERS {
         let mut other = stage.visitor(Whose::User(format!("user-{number}"))).await?;
-        theirs.count(stage, &other.read(form, Patience::Usual).await?, form).await?;
+        theirs.count(stage, &other.read(form, Reading::Usual).await?, form).await?;
     }
     say(&format!(
         "r1 holds still. Ana saves row {form} on her laptop and looks on her telephone, which \
@@ -100,7 +100,7 @@ async fn work(stage: &Stage, message: &str, tally: &mut Tally) -> Result<Duratio
     let job: Job = serde_json::from_str(message).context("the message of a job")?;
     let whose = job.tidegate.map_or(Whose::Nobody, Whose::Token);
     let mut worker = stage.visitor(whose).await?;
-    let seen = worker.read(job.form, Patience::Long).await?;
+    let seen = worker.read(job.form, Reading::Patient).await?;
     tally.count(stage, &seen, job.form).await?;
     Ok(seen.answered_at - seen.asked_at)
 }

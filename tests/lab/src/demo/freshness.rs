@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::at_least;
 use super::narrator::{bytes, chapter, say, span};
 use super::stage::{Stage, Tally};
-use super::visitor::{Patience, Whose};
+use super::visitor::{Reading, Whose};
 use crate::claims::Claims;
 use crate::postgres::Server;
 
@@ -33,14 +33,14 @@ pub(super) async fn lag(stage: &Stage, claims: &mut Claims) -> Result<()> {
     ));
     let mut tally = Tally::default();
     for _ in 0..READS {
-        let seen = ana.read(form, Patience::Usual).await?;
+        let seen = ana.read(form, Reading::Usual).await?;
         tally.count(stage, &seen, form).await?;
     }
     say(&format!("{READS} reads by Ana: {}", tally.words(stage)));
     let mut others = Tally::default();
     for _ in 0..STRANGERS {
         let mut stranger = stage.visitor(Whose::Nobody).await?;
-        let seen = stranger.read(form, Patience::Usual).await?;
+        let seen = stranger.read(form, Reading::Usual).await?;
         others.count(stage, &seen, form).await?;
     }
     say(&format!("{STRANGERS} reads without a session: {}", others.words(stage)));

@@ -44,8 +44,8 @@ const INTERRUPTED: u8 = 130;
 pub struct Options {
     /// Leaves servers and service running at the end, until it is interrupted.
     pub keep: bool,
-    /// Lets every read forget its session, to see claims fail.
-    pub forgetful: bool,
+    /// Lets every read forget its session and demand nothing, to see claims fail.
+    pub careless: bool,
 }
 
 /// Shows everything, checks it, and says in the exit code whether all claims hold.
@@ -85,10 +85,10 @@ async fn show(options: Options, claims: &mut Claims) -> Result<Stage> {
     remove_old_claims()?;
     line("Tidegate names the servers that may answer a session's reads. Each of these reads is made");
     line("on the server that was named, and checked there once more by a connection of the test.");
-    if options.forgetful {
-        line("The wrong way: every read forgets its session, so claims must fail.");
+    if options.careless {
+        line("The wrong way: every read demands nothing, so claims must fail.");
     }
-    let stage = Stage::build(options.forgetful).await?;
+    let stage = Stage::build(options.careless).await?;
     introduce(&stage);
     match chapters(&stage, claims).await {
         Ok(()) => Ok(stage),

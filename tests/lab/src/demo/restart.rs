@@ -8,11 +8,13 @@ use anyhow::{Context, Result, bail};
 use super::at_least;
 use super::narrator::{bytes, chapter, say};
 use super::stage::{Stage, Tally};
-use super::visitor::{Patience, Visitor, Whose};
+use super::visitor::{Reading, Visitor, Whose};
 use crate::claims::Claims;
 
 /// Reads that must be made after the crash, at least.
 const READS: u64 = 200;
+/// Reads that show what r1 would have answered.
+const CARELESS: u64 = 40;
 /// Reads within which an even spread over two standbys names each of them.
 const TRIES: u64 = 2_000;
 /// Commits younger than this stay hidden from the standby that came back.
@@ -46,12 +48,20 @@ pub(super) async fn restart(stage: &Stage, claims: &mut Claims) -> Result<()> {
     let (during, after) = (&through.during, &through.after);
     say(&format!("{} reads while it is down: {}", during.reads(), during.words(stage)));
     say(&format!("{} reads since it is back: {}", after.reads(), after.words(stage)));
+    let mut careless = Tally::default();
+    for _ in 0..CARELESS {
+        let mut other = stage.visitor(Whose::Nobody).await?;
+        careless.count(stage, &other.read(form, Reading::Careless).await?, form).await?;
+    }
+    say(&format!("{CARELESS} reads that demand nothing: {}", careless.words(stage)));
     say(&format!("Truth check on r1: row {form} {truth}."));
     let missing = during.missing() + after.missing();
     let n = if lacks { through.after.reads() } else { 0 };
     let early = through.after.of("r1");
     claims.count("restart: reads that named it before it had the row", early, 0, n);
     claims.count("restart: reads that missed the row", missing, 0, n);
+    let name = "demanding nothing: reads that missed it";
+    at_least(claims, name, 1, careless.missing(), careless.reads());
     r1.apply_delay(Duration::ZERO).await?;
     r1.catch_up_with(leader).await?;
     let again = until_asked(stage, &mut ana, "r1", form).await?;
@@ -69,7 +79,7 @@ async fn until_asked(stage: &Stage, ana: &mut Visitor, server: &str, form: i64) 
         if tally.reads() == TRIES {
             bail!("{TRIES} reads and none was sent to {server}, which has the row");
         }
-        let seen = ana.read(form, Patience::Usual).await?;
+        let seen = ana.read(form, Reading::Usual).await?;
         tally.count(stage, &seen, form).await?;
     }
     Ok(tally)
@@ -94,7 +104,7 @@ async fn read_through(
     let mut through = Through::default();
     while through.after.reads() < READS {
         let is_over = crashed.load(Ordering::Relaxed);
-        match ana.read(form, Patience::Usual).await {
+        match ana.read(form, Reading::Usual).await {
             Ok(seen) if is_over => through.after.count(stage, &seen, form).await?,
             // The server may be down by now: the row that the visitor read there is the truth.
             Ok(seen) => through.during.note(&seen),

@@ -14,7 +14,7 @@ use crate::postgres::{Cluster, ClusterOptions, Server};
 use crate::service::ServiceOptions;
 
 /// Leader reads a second that the demo's service allows while no standby is fresh.
-pub(super) const CAP: u32 = 50;
+pub(super) const CAP: u32 = 20;
 
 /// What a form of the demo's little application is stored in.
 const TABLES: &str = "create table form (id bigint primary key, words text not null); \
@@ -25,8 +25,8 @@ const TABLES: &str = "create table form (id bigint primary key, words text not n
 pub(super) struct Stage {
     pub(super) service: ServiceProcess,
     pub(super) cluster: Cluster,
-    /// Reads carry no session: the wrong way, to see the claims fail.
-    sessions_off: bool,
+    /// Reads demand nothing: the wrong way, to see the claims fail.
+    careless: bool,
 }
 
 impl Stage {
@@ -34,7 +34,7 @@ impl Stage {
     ///
     /// # Errors
     /// When PostgreSQL cannot be installed, or a server or the service does not come up.
-    pub(super) async fn build(sessions_off: bool) -> Result<Self> {
+    pub(super) async fn build(careless: bool) -> Result<Self> {
         let cluster = Cluster::start(ClusterOptions::new(Major::V15).standbys(2)).await?;
         cluster.leader().sql(TABLES).await?;
         let options = ServiceOptions::of(&cluster).await?;
@@ -42,7 +42,7 @@ impl Stage {
         let options = options.limit("drain_limit", "\"2s\"");
         cluster.catch_up().await?;
         let service = ServiceProcess::start(options, cluster.folder()).await?;
-        Ok(Self { service, cluster, sessions_off })
+        Ok(Self { service, cluster, careless })
     }
 
     /// Somebody who comes with a process of their own: no visitor shares memory with another.
@@ -50,7 +50,7 @@ impl Stage {
     /// # Errors
     /// When the service cannot be reached.
     pub(super) async fn visitor(&self, whose: Whose) -> Result<Visitor> {
-        Visitor::arrive(&self.service.endpoint(), whose, self.sessions_off).await
+        Visitor::arrive(&self.service.endpoint(), whose, self.careless).await
     }
 
     /// A server by the name that an answer gave.

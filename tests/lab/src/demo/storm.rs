@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::at_least;
 use super::narrator::{bytes, chapter, lag, say, span};
 use super::stage::{CAP, Stage};
-use super::visitor::{Patience, Seen, Visitor, Whose};
+use super::visitor::{Reading, Seen, Visitor, Whose};
 use crate::claims::{Claims, Op};
 
 const PEOPLE: i64 = 12;
@@ -44,7 +44,7 @@ pub(super) async fn storm(stage: &Stage, claims: &mut Claims) -> Result<()> {
     judge_labels(stage, &reads, claims).await?;
     stage.level().await?;
     let (mut visitor, form) = people.into_iter().next().context("nobody came")?;
-    let calm = visitor.read(form, Patience::Long).await?;
+    let calm = visitor.read(form, Reading::Patient).await?;
     let label = if calm.stale.is_some() { "a label" } else { "no label" };
     say(&format!("Both go on. The next read is sent to {}, with {label}.", calm.server));
     Ok(())
@@ -53,7 +53,7 @@ pub(super) async fn storm(stage: &Stage, claims: &mut Claims) -> Result<()> {
 async fn read_on(visitor: &mut Visitor, form: i64, until: Instant) -> Result<Vec<Seen>> {
     let mut reads = Vec::new();
     while Instant::now() < until {
-        reads.push(visitor.read(form, Patience::None).await?);
+        reads.push(visitor.read(form, Reading::Hurried).await?);
     }
     Ok(reads)
 }

@@ -34,22 +34,25 @@ pub(super) enum Whose {
 
 /// What a read does while no standby has what its session wrote.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Patience {
+pub(super) enum Reading {
     /// Waits a moment, then asks the leader, as the service does by itself.
     Usual,
     /// Waits long and leaves the leader alone.
-    Long,
+    Patient,
     /// Does not wait; above the cap it takes what a stale standby has, with a label.
-    None,
+    Hurried,
+    /// Demands nothing: the wrong way.
+    Careless,
 }
 
-impl Patience {
+impl Reading {
     fn policy(self) -> Policy {
         let policy = Policy::new(Level::Session);
         match self {
+            Self::Careless => Policy::new(Level::Eventual),
             Self::Usual => policy,
-            Self::Long => policy.wait_budget(Duration::from_secs(10)).fallback(false),
-            Self::None => policy.wait_budget(Duration::ZERO).above_cap([AboveCap::Stale]),
+            Self::Patient => policy.wait_budget(Duration::from_secs(10)).fallback(false),
+            Self::Hurried => policy.wait_budget(Duration::ZERO).above_cap([AboveCap::Stale]),
         }
     }
 }
@@ -85,20 +88,20 @@ pub(super) struct Visitor {
     pool: DirectPool,
     whose: Whose,
     cookies: Vec<String>,
-    forgetful: bool,
+    careless: bool,
 }
 
 impl Visitor {
-    /// Comes with a client of its own; a forgetful one reads without its session.
+    /// Comes with a client of its own; a careless one demands nothing.
     ///
     /// # Errors
     /// When the service cannot be reached.
-    pub(super) async fn arrive(endpoint: &str, whose: Whose, forgetful: bool) -> Result<Self> {
+    pub(super) async fn arrive(endpoint: &str, whose: Whose, careless: bool) -> Result<Self> {
         let client = Client::connect(ClientOptions::new(endpoint)).await?;
         let mut config = tokio_postgres::Config::new();
         config.user(USER).dbname(DATABASE).application_name("demo");
         let pool = DirectPool::new(config, CONNECTIONS);
-        Ok(Self { client, pool, whose, cookies: Vec::new(), forgetful })
+        Ok(Self { client, pool, whose, cookies: Vec::new(), careless })
     }
 
     /// The session of one request.
@@ -150,16 +153,17 @@ impl Visitor {
     pub(super) async fn read(
         &mut self,
         form: i64,
-        patience: Patience,
+        reading: Reading,
     ) -> Result<Seen, ReadError<bool, Error>> {
-        let session = self.session(self.forgetful);
+        let session = self.session(self.careless);
         let query = "select exists (select from form where id = $1)";
-        let (policy, asked_at) = (patience.policy(), Instant::now());
+        let reading = if self.careless { Reading::Careless } else { reading };
+        let (policy, asked_at) = (reading.policy(), Instant::now());
         let read = session.read(&self.pool, &policy, async |client| {
             client.query_one(query, &[&form]).await?.try_get(0)
         });
         let read = read.await?;
-        if !self.forgetful {
+        if !self.careless {
             self.keep(&session);
         }
         Ok(Seen {
@@ -178,7 +182,7 @@ impl Visitor {
     /// # Errors
     /// When the wait cannot be decided.
     pub(super) async fn wait(&mut self, budget: Duration) -> Result<Waited> {
-        let session = self.session(self.forgetful);
+        let session = self.session(self.careless);
         let begun = Instant::now();
         let waited = session.wait(WaitTarget::Any, budget).await?;
         let server = if let WaitOutcome::Fresh(served) = waited.outcome {
