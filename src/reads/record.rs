@@ -14,7 +14,7 @@ use tidegate_core::partition::Need;
 use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{Change, Component, Mark, Notice, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
-use tidegate_core::views::ViewRole;
+use tidegate_core::views::{NodeId, ViewRole};
 
 use super::{Caller, ReadError, Reads};
 use crate::partitions::PartitionHandle;
@@ -294,15 +294,15 @@ fn written(
 /// What a sample proves at once.
 fn proven_sample(snapshot: &Snapshot, evidence: &Evidence) -> Option<(Epoch, Mark)> {
     let position = evidence.position()?;
-    let mut views = snapshot.views.iter().flatten();
-    let view = views.find(|view| view.incarnation == evidence.incarnation);
+    let node = living(snapshot, evidence.incarnation);
     match evidence.role {
         Role::Writable { .. } => evidence.epoch().map(|epoch| (epoch, Mark::saw(position))),
         Role::Standby { received_timeline } => {
             let row = evidence.row?;
-            if view.is_some_and(|view| view.quarantine.is_some()) {
+            if node.is_some_and(|node| snapshot.quarantine(node).is_some()) {
                 return None;
             }
+            let view = node.and_then(|node| snapshot.view(node));
             let proven = view.and_then(|view| view.proven_under(row));
             let follows = received_timeline == Some(row.timeline)
                 || proven.is_some_and(|proven| proven.covers(position));
@@ -311,13 +311,20 @@ fn proven_sample(snapshot: &Snapshot, evidence: &Evidence) -> Option<(Epoch, Mar
     }
 }
 
+/// The node that was last seen living this life.
+fn living(snapshot: &Snapshot, incarnation: Incarnation) -> Option<NodeId> {
+    let lives =
+        |node: &NodeId| snapshot.view(*node).is_some_and(|view| view.incarnation == incarnation);
+    snapshot.nodes().find(lives)
+}
+
 /// What the latest view of an incarnation proves that a reader may have seen.
 fn seen_of(snapshot: &Snapshot, incarnation: Incarnation) -> Option<(Epoch, Mark)> {
-    let mut views = snapshot.views.iter().flatten();
-    let view = views.find(|view| view.incarnation == incarnation)?;
-    if view.quarantine.is_some() {
+    let node = living(snapshot, incarnation)?;
+    if snapshot.quarantine(node).is_some() {
         return None;
     }
+    let view = snapshot.view(node)?;
     match view.role {
         ViewRole::Writable(epoch) => view.applied.map(|applied| (epoch, Mark::saw(applied))),
         ViewRole::Standby => {

@@ -155,8 +155,10 @@ impl<S: TokenStore> Reads<S> {
         let wait_for = if *target == Target::All { WaitFor::All } else { WaitFor::Any };
         match handle.park(ready.floor.clone(), nodes, wait_for, until).await {
             WaitEnd::Fresh(nodes) => {
-                let snapshot = handle.snapshot();
-                let node = nodes.first().copied();
+                // Named by what is known now: a node may have restarted behind since it was woken.
+                let (snapshot, now) = (handle.snapshot(), self.clock.now());
+                let still = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
+                let node = nodes.into_iter().find(still);
                 Ok(node.map(|node| WaitedFor::Fresh(name_replica(&snapshot, node))))
             }
             WaitEnd::Judge => Ok(None),
