@@ -144,6 +144,13 @@ async fn what_could_not_be_recorded_is_said_and_told_with_the_next_call() {
     let leader_only = Policy::default().fallback(false).above_cap([]);
     let refused = device.read(&place.pool, &leader_only, async |db| count(db).await).await;
     assert!(matches!(refused, Err(ReadError::Refused { .. })), "{refused:?}");
+    // So is the one of a subject, though the session that asks for it carries none.
+    let named = || client.session(SessionOptions::new(PARTITION).subject("ann"));
+    named().write(&mut leader, async |tx| insert(tx, 3).await).await.expect("it is recorded");
+    let token = named().token().await.expect("joined").expect("there is one");
+    let job = place.client.session(SessionOptions::new(PARTITION).token(token));
+    let refused = job.read(&place.pool, &leader_only, async |db| count(db).await).await;
+    assert!(matches!(refused, Err(ReadError::Refused { .. })), "{refused:?}");
     let eventual = Policy::new(Level::Eventual);
     let stale = place.session().read(&place.pool, &eventual, async |db| count(db).await).await;
     let stale = stale.expect("nothing is demanded");
@@ -189,6 +196,21 @@ async fn a_read_checks_its_connection_before_and_raises_its_session_after() {
     let Err(ReadError::Checkout { selects, problem, .. }) = &read else { panic!("{read:?}") };
     assert!(*selects > 1 && problem.contains("incarnation"), "{read:?}");
     assert_eq!(astray.discarded.load(Ordering::Relaxed), usize::try_from(*selects).expect("few"));
+
+    // A read that is dropped half-way leaves its connection to nobody.
+    let astray = Astray::to(String::new(), None);
+    let slow = async |db: &tokio_postgres::Client| db.execute("select pg_sleep(60)", &[]).await;
+    let mut reading = Box::pin(session.read(&astray, &replica, slow));
+    let running = until("the read runs", LIMIT, || async {
+        let running = "select count(*) from pg_stat_activity where query ~ '^select pg_sleep'";
+        Ok(place.cluster.standby(0).value::<i64>(running).await? > 0)
+    });
+    tokio::select! {
+        ended = &mut reading => panic!("{ended:?}"),
+        running = running => drop(running.expect("it begins")),
+    }
+    drop(reading);
+    assert_eq!(astray.discarded.load(Ordering::Relaxed), 1);
 
     // A pool that hands out open transactions: what was read is not handed out.
     let open = "begin isolation level repeatable read; select 1";

@@ -172,8 +172,13 @@ impl Carried {
         self.tokens.iter().map(|(_, token)| token.clone()).collect()
     }
 
-    /// Says whether the tokens hold all that was observed.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Says whether all there is to the session is at most one token.
+    pub(crate) fn is_one_token(&self) -> bool {
+        self.subject.is_empty() && self.tokens.len() <= 1 && self.is_settled()
+    }
+
+    /// Says whether everything observed was recorded.
+    fn is_settled(&self) -> bool {
         self.evidence.is_empty() && self.doubts().is_none()
     }
 

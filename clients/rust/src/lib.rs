@@ -1,5 +1,5 @@
-//! The client of Tidegate over `tokio-postgres`: write and read scopes whose reads see the session's
-//! writes, on replicas too.
+//! The client of Tidegate over `tokio-postgres`: write and read scopes whose reads see the
+//! session's writes, on replicas too.
 //!
 //! ```no_run
 //! # async fn f(mut leader: tokio_postgres::Client, pool: tidegate_client::DirectPool)
@@ -7,23 +7,24 @@
 //! # use tidegate_client::{Client, ClientOptions, Policy, SessionOptions};
 //! # let tidegate = Client::connect(ClientOptions::new("http://127.0.0.1:7400")).await?;
 //! let ann = tidegate.session(SessionOptions::new("orders").subject("user-7"));
-//! ann.write(&mut leader, async |tx| tx.execute("INSERT INTO cart VALUES ('tea')", &[]).await).await?;
-//! let cart = ann.read(&pool, &Policy::default(), async |db| db.query("TABLE cart", &[]).await).await?;
+//! ann.write(&mut leader, async |tx| tx.execute("INSERT INTO cart VALUES (1)", &[]).await).await?;
+//! let policy = Policy::default(); // SESSION: everything Ann wrote and read before
+//! let cart = ann.read(&pool, &policy, async |db| db.query("TABLE cart", &[]).await).await?;
 //! # println!("{} on {}", cart.value.len(), cart.node.name);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! - [`Client`]: the connection to Tidegate and the one `Route` stream on it, shared by all sessions;
+//! - [`Client`]: the connection to Tidegate and the one `Route` stream on it, for all sessions;
 //! - [`Session`]: what one user, job or request wrote and read, as tokens, by its subject, or both;
 //! - [`Session::write`]: BEGIN, your statements, COMMIT, capture, record;
 //! - [`Session::read`]: a node that may serve, a connection to exactly that server out of your
 //!   [`NodePool`], your statements, sample, record;
 //! - [`Policy`]: what a read demands; [`DirectPool`]: a small pool to start with.
 //!
-//! It carries tokens and decides nothing: which node may serve is the service's word. It connects to
-//! databases only through the caller's pool, and over direct connections only: behind a pooler or a
-//! shared address a connection can move to another server unseen, and such answers are refused.
+//! It carries tokens and decides nothing: which node may serve is the service's word. It connects
+//! to databases only through the caller's pool, and over direct connections only: behind a pooler
+//! or a shared address a connection can move to another server unseen; such answers are refused.
 
 mod carried;
 mod checkout;

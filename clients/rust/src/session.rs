@@ -1,7 +1,7 @@
 //! One session: it asks with everything it carries and keeps what the answers add.
 //!
-//! The scopes (`write`, `read`) are the way to use it; the single calls are for those who wire their
-//! own. It decides nothing, and holds no lock while it waits.
+//! The scopes (`write`, `read`) are the way to use it; the single calls are for those who wire
+//! their own. It decides nothing, and holds no lock while it waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -77,19 +77,17 @@ impl Session {
         self.carried().tokens()
     }
 
-    /// One token that holds everything this session wrote and read, to attach to a message or a
-    /// job; `None`: it wrote and read nothing.
+    /// One token that holds everything known of this session, its subject's record included, to
+    /// attach to a message or a job; `None`: nothing is known of it.
     ///
-    /// Asks the service only where several tokens must be joined or something is not recorded yet.
+    /// Asks the service where a subject is named, several tokens must be joined, or something is
+    /// not recorded yet.
     ///
     /// # Errors
     /// [`ClientError`]; then no token holds everything.
     pub async fn token(&self) -> Result<Option<String>, ClientError> {
-        if self.carried().is_settled() {
-            let tokens = self.tokens();
-            if tokens.len() <= 1 {
-                return Ok(tokens.into_iter().next());
-            }
+        if self.carried().is_one_token() {
+            return Ok(self.tokens().into_iter().next());
         }
         self.resolve().await?;
         Ok(self.tokens().into_iter().next())
@@ -211,7 +209,7 @@ impl Session {
         Waited::read(answer)
     }
 
-    /// Records what `tidegate.capture()` returned after COMMIT, or `tidegate.sample()` after a read.
+    /// Records what `tidegate.capture()` returned after COMMIT.
     ///
     /// # Errors
     /// [`ClientError`]; evidence is then kept and goes with the session's next call.
