@@ -33,7 +33,9 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A commit that was acknowledged.
 pub(crate) struct Commit {
-    /// When.
+    /// When it was asked for: no standby delays it from an earlier instant.
+    pub(crate) asked_at: Instant,
+    /// When it was acknowledged.
     pub(crate) at: Instant,
     /// What its connection captured after it.
     capture: String,
@@ -104,10 +106,11 @@ impl Bench {
     pub(crate) async fn commit(&self, id: i64) -> Commit {
         let client = self.connection(&self.cluster.leader().address().to_string());
         let row = "insert into t values ($1, 'written')";
+        let asked_at = self.clock.now();
         client.execute(row, &[&id]).await.expect("a row");
         let at = self.clock.now();
         let captured = client.query_one("select tidegate.capture()", &[]).await;
-        Commit { at, capture: captured.expect("a capture").get(0) }
+        Commit { asked_at, at, capture: captured.expect("a capture").get(0) }
     }
 
     /// Commits one row as a session and records it there.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use tidegate_lab::install::Major;
-use tidegate_proto::v1;
 
 use crate::bench::{Bench, name_of, waiting};
 use crate::on_both_versions;
@@ -23,6 +23,9 @@ const BUDGET: Duration = Duration::from_millis(500);
 /// Reads while r2 does not have the row yet either.
 const EARLY: u64 = 5;
 
+/// Reads side by side, as of one page.
+const AT_ONCE: u64 = 5;
+
 async fn held_replay(major: Major) {
     let bench = Bench::start(major).await;
     bench.r1().pause_replay().await.expect("r1 pauses");
@@ -32,41 +35,56 @@ async fn held_replay(major: Major) {
 
     let mut u = Session::carrying();
     let recorded = bench.write(&mut u, 1).await.position();
-    let (mut found, mut before_r2, mut selecting) = (0, 0, Duration::ZERO);
-    for read in 0..READS {
-        if read == EARLY {
+    let (mut found, mut before_r2, mut asked, mut took) = (0, 0, 0, Duration::ZERO);
+    let (mut missing, mut unaware_took) = (0_u64, Duration::ZERO);
+    while asked < READS {
+        if asked == EARLY {
             bench.r2().resume_replay().await.expect("r2 resumes");
         }
-        let early = before_r2 == read && !bench.has_applied(bench.r2(), recorded).await;
-        before_r2 += u64::from(early);
-        let policy = waiting(if read < EARLY { Duration::ZERO } else { BUDGET });
-        let asked_at = bench.clock.now();
-        let served = bench.served(&mut u, policy).await;
-        selecting += bench.clock.now().since(asked_at);
-        assert!(matches!(name_of(&served), "r2" | "l"), "{served:?}");
-        found += u64::from(bench.reads(&served, 1).await);
+        let early = before_r2 == asked && !bench.has_applied(bench.r2(), recorded).await;
+        before_r2 += if early { AT_ONCE } else { 0 };
+        let budget = if asked < EARLY { Duration::ZERO } else { BUDGET };
+        let (reads, span) = read(&bench, &u, budget).await;
+        assert!(reads.iter().all(|(node, _)| matches!(&**node, "r2" | "l")), "{reads:?}");
+        found += count(&reads, true);
+        took += span;
+        // The wrong way: the writer's reads without its token, at the same time.
+        let (reads, span) = read(&bench, &Session::tokenless(), budget).await;
+        assert!(reads.iter().all(|(node, shown)| node != "r1" || !shown), "{reads:?}");
+        missing += count(&reads, false);
+        unaware_took += span;
+        asked += AT_ONCE;
     }
     assert_eq!(found, READS, "reads that found the row");
+    assert!(missing > 0, "r1 pauses before the row and may serve who brings no token");
     let fallbacks = bench.fallbacks().await - fallbacks_before;
     assert!(fallbacks >= EARLY, "{fallbacks} fallbacks");
     assert!(fallbacks <= before_r2, "{fallbacks} fallbacks, {before_r2} reads before r2 had it");
-    assert!(selecting <= bench.stall.allow(Duration::from_secs(2)), "{selecting:?}");
+    // On a machine too busy for reads that demand nothing, freshness may cost as much again.
+    let limit = bench.stall.allow(Duration::from_secs(2).max(unaware_took * 2));
+    assert!(took <= limit, "{took:?}, and without the token {unaware_took:?}");
 
     // Who has written nothing is still spread over both.
     let mut v = Session::of("v");
     let served = bench.served_by(&mut v, "r1").await;
     assert!(!bench.reads(&served, 1).await, "r1 pauses before the row");
-
-    // The wrong way: the writer's reads without its token.
-    let (mut named_r1, mut missing) = (0_u64, 0_u64);
-    for _ in 0..READS {
-        let served = bench.served(&mut Session::tokenless(), v1::Policy::default()).await;
-        named_r1 += u64::from(name_of(&served) == "r1");
-        missing += u64::from(!bench.reads(&served, 1).await);
-    }
-    assert!(missing > 0 && missing == named_r1, "{missing} missing, {named_r1} named r1");
     println!(
-        "S01 {major:?}: {READS} reads selected in {selecting:?}, {before_r2} before r2 had the \
-         row, {fallbacks} fallbacks; without the token {missing} of {READS} miss it"
+        "S01 {major:?}: {READS} reads in {took:?}, {before_r2} before r2 had the row, \
+         {fallbacks} fallbacks; without the token {missing} of {READS} miss it"
     );
+}
+
+/// A few reads of one session: the node of each, whether that has the row, and their time.
+async fn read(bench: &Bench, who: &Session, budget: Duration) -> (Vec<(String, bool)>, Duration) {
+    let asked_at = bench.clock.now();
+    let reads = (0..AT_ONCE).map(|_| async {
+        let served = bench.served(&mut who.clone(), waiting(budget)).await;
+        (name_of(&served).to_owned(), bench.reads(&served, 1).await)
+    });
+    let reads = join_all(reads).await;
+    (reads, bench.clock.now().since(asked_at))
+}
+
+fn count(reads: &[(String, bool)], wanted: bool) -> u64 {
+    reads.iter().map(|(_, shown)| u64::from(*shown == wanted)).sum()
 }

@@ -6,7 +6,7 @@ use tidegate_lab::install::Major;
 use tidegate_proto::v1;
 use tidegate_proto::v1::wait_until_fresh_response::Outcome;
 
-use crate::bench::{Bench, name_of, served, waiting};
+use crate::bench::{Bench, Commit, name_of, served, waiting};
 use crate::on_both_versions;
 use crate::session::Session;
 
@@ -28,29 +28,24 @@ async fn within_budget(major: Major) {
     for id in 1..=ROUNDS {
         bench.stall.forget();
         let mut u = Session::carrying();
-        let committed_at = bench.write(&mut u, id).await.at;
+        let commit = bench.write(&mut u, id).await;
         // The wrong way: at once and without the token.
         let at_once = bench.served(&mut Session::tokenless(), v1::Policy::default()).await;
         missing += u64::from(!bench.reads(&at_once, id).await);
 
         let ended = bench.wait(&mut u, BUDGET).await;
-        waits.push(bench.clock.now().since(committed_at));
+        waits.push(within_window(&bench, &commit));
         assert_eq!(ended.outcome(), Outcome::Fresh, "{ended:?}");
-        let node = ended.served.expect("a node");
-        assert_standby_with_row(&bench, &node, id).await;
+        assert_standby_with_row(&bench, &ended.served.expect("a node"), id).await;
 
         // A select waits just so.
+        let id = 1_000 + id;
         let mut u = Session::carrying();
-        let committed_at = bench.write(&mut u, 1_000 + id).await.at;
+        let commit = bench.write(&mut u, id).await;
         let answer = bench.select(&mut u, waiting(BUDGET)).await;
-        selects.push(bench.clock.now().since(committed_at));
+        selects.push(within_window(&bench, &commit));
         assert_eq!(answer.reason(), v1::Reason::Waited, "{answer:?}");
-        assert_standby_with_row(&bench, &served(&answer), 1_000 + id).await;
-
-        for took in [waits.last(), selects.last()].into_iter().flatten() {
-            assert!(*took >= Duration::from_millis(250), "{took:?}");
-            assert!(*took <= bench.stall.allow(Duration::from_millis(700)), "{took:?}");
-        }
+        assert_standby_with_row(&bench, &served(&answer), id).await;
     }
     assert_eq!(bench.fallbacks().await, fallbacks_before, "the leader was asked");
     assert!(missing > 0, "a read without the token must be able to miss the row");
@@ -58,6 +53,15 @@ async fn within_budget(major: Major) {
         "S03 {major:?}: waits {waits:?}, selects {selects:?}; without the token {missing} of \
          {ROUNDS} miss the row"
     );
+}
+
+/// The time since a commit, which must be 250 to 700 ms.
+fn within_window(bench: &Bench, commit: &Commit) -> Duration {
+    let now = bench.clock.now();
+    let (longest, took) = (now.since(commit.asked_at), now.since(commit.at));
+    assert!(longest >= Duration::from_millis(250), "{longest:?}");
+    assert!(took <= bench.stall.allow(Duration::from_millis(700)), "{took:?}");
+    took
 }
 
 async fn assert_standby_with_row(bench: &Bench, node: &v1::Served, id: i64) {

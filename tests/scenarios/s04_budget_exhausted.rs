@@ -19,6 +19,8 @@ on_both_versions! {
 
 const BUDGET: Duration = Duration::from_millis(50);
 
+const ROUNDS: usize = 5;
+
 /// The budget and what an answer may take besides.
 const LIMIT: Duration = Duration::from_millis(100);
 
@@ -30,37 +32,33 @@ async fn both_paused(major: Major) {
     let mut u = Session::carrying();
     bench.write(&mut u, 1).await;
 
-    let before = Counters::read(&bench).await;
-    let (answer, fell_back_in) = timed(&bench, &mut u, waiting(BUDGET)).await;
+    let (answer, fell_back_in) = asked(&bench, &mut u, waiting(BUDGET), (1, 0)).await;
     let leader = served(&answer);
     assert_eq!((name_of(&leader), answer.reason()), ("l", v1::Reason::LeaderFallback));
     assert!(bench.reads(&leader, 1).await, "the leader has the row");
-    assert_eq!(before.growth(&bench).await, (1, 0), "fallbacks, ordinary leader reads");
 
     // An ordinary leader read is counted as that and not as a fallback.
     let by_policy = v1::Policy { level: v1::Level::Leader.into(), ..v1::Policy::default() };
-    let (answer, _) = timed(&bench, &mut u, by_policy).await;
+    let (answer, _) = asked(&bench, &mut u, by_policy, (0, 1)).await;
     assert_eq!(answer.reason(), v1::Reason::LeaderByPolicy);
-    assert_eq!(before.growth(&bench).await, (1, 1), "fallbacks, ordinary leader reads");
 
     let no_leader = v1::Policy { fallback: Some(false), ..waiting(BUDGET) };
-    let (answer, refused_in) = timed(&bench, &mut u, no_leader.clone()).await;
+    let (answer, refused_in) = asked(&bench, &mut u, no_leader.clone(), (0, 0)).await;
     let Some(Outcome::Refused(refused)) = &answer.outcome else { panic!("{answer:?}") };
     assert!(refused.retry_after.is_some(), "{answer:?}");
     assert_eq!(answer.reason(), v1::Reason::NotCovered);
 
     let stale = v1::AboveCapStep { kind: Kind::Stale.into(), wait_budget: None };
     let labelled = v1::Policy { above_cap: vec![stale], ..no_leader };
-    let (answer, labelled_in) = timed(&bench, &mut u, labelled).await;
+    let (answer, labelled_in) = asked(&bench, &mut u, labelled, (0, 0)).await;
     let behind = served(&answer);
     assert_eq!(answer.reason(), v1::Reason::StaleByPolicy);
     let lag = behind.stale.as_ref().and_then(|stale| stale.lag.as_ref()).expect("a lag");
     assert!(lag.bytes > 0 && answer.met.is_empty(), "{answer:?}");
     assert!(!bench.reads(&behind, 1).await, "that is what the label says");
-    assert_eq!(before.growth(&bench).await, (1, 1), "nobody else asked the leader");
 
     // The wrong way: the same read without the token is served at once, unlabelled, and misses.
-    let (answer, _) = timed(&bench, &mut Session::tokenless(), waiting(BUDGET)).await;
+    let (answer, _) = asked(&bench, &mut Session::tokenless(), waiting(BUDGET), (0, 0)).await;
     let unaware = served(&answer);
     assert_eq!((answer.reason(), unaware.stale), (v1::Reason::Covered, None));
     assert!(!bench.reads(&unaware, 1).await, "both standbys pause before the row");
@@ -70,18 +68,31 @@ async fn both_paused(major: Major) {
     );
 }
 
-/// One select that must be answered within [`LIMIT`].
-async fn timed(
+/// Asks a few times; each time (fallbacks, ordinary leader reads) must grow by just `growth`.
+///
+/// Returns the answer of median time, which must be within [`LIMIT`]: beside other tests
+/// one answer may come late without a fault of the service.
+async fn asked(
     bench: &Bench,
     session: &mut Session,
     policy: v1::Policy,
+    growth: (u64, u64),
 ) -> (v1::SelectReplicaResponse, Duration) {
     bench.stall.forget();
-    let asked_at = bench.clock.now();
-    let answer = bench.select(session, policy).await;
-    let took = bench.clock.now().since(asked_at);
-    assert!(took <= bench.stall.allow(LIMIT), "{took:?}: {answer:?}");
-    (answer, took)
+    let mut answers = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = Counters::read(bench).await;
+        let asked_at = bench.clock.now();
+        let answer = bench.select(session, policy.clone()).await;
+        let took = bench.clock.now().since(asked_at);
+        assert_eq!(before.growth(bench).await, growth, "fallbacks, ordinary leader reads");
+        answers.push((took, answer));
+    }
+    answers.sort_by_key(|(took, _)| *took);
+    let (median, answer) = answers.swap_remove(ROUNDS / 2);
+    assert!(answers.iter().all(|(_, other)| other.reason == answer.reason), "{answers:?}");
+    assert!(median <= bench.stall.allow(LIMIT), "{median:?}: {answer:?}");
+    (answer, median)
 }
 
 /// Reads the leader was asked to serve, by why.

@@ -42,8 +42,8 @@ async fn one_instance(major: Major) {
         assert!(shown.found && shown.position.covers(recorded), "{node} shows {shown:?}");
     }
 
-    // Other users are not held up by it; each new one, as who was on r2 once stays off r1. The wrong
-    // way: the other device without the user id.
+    // Other users are not held up by it. Each asks once: who was on r2 stays off r1. The wrong way:
+    // the other device without the user id.
     let (mut others_on_r1, mut missing) = (0_u64, 0_u64);
     for user in 2..2 + READS {
         let (node, shown) = read(device(&format!("user {user}"))).await;
