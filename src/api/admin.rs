@@ -35,7 +35,8 @@ impl Admin {
         self.partitions.named(name).ok_or_else(|| {
             let text =
                 format!("there is no partition `{name}`: ListPartitions shows what there is");
-            status::error(Code::NotFound, v1::ErrorReason::PartitionUnknown, text, None)
+            let facts = [("partition", name)];
+            status::error(Code::NotFound, v1::ErrorReason::PartitionUnknown, text, None, &facts)
         })
     }
 
@@ -45,7 +46,8 @@ impl Admin {
             let text = format!(
                 "partition `{partition}` has no node `{node}`: ListPartitions shows what there is"
             );
-            status::error(Code::NotFound, v1::ErrorReason::NodeUnknown, text, None)
+            let facts = [("partition", partition), ("node", node)];
+            status::error(Code::NotFound, v1::ErrorReason::NodeUnknown, text, None, &facts)
         })?;
         Ok((handle, found))
     }
@@ -166,7 +168,7 @@ impl AdminService for Admin {
         };
         if limit > EPOCHS_MAX {
             let text = format!("`limit_count` is at most {EPOCHS_MAX}");
-            return Err(status::malformed(text));
+            return Err(status::field("limit_count", text));
         }
         let heads = snapshot.leadership.heads();
         let mut rows: Vec<_> = snapshot.history.rows().collect();

@@ -45,7 +45,7 @@ pub fn caller(session: Option<v1::Session>, evidence_max: usize) -> Result<Calle
              with the next call",
             session.evidence.len()
         );
-        return Err(status::malformed(text));
+        return Err(status::field("session.evidence", text));
     }
     // 0 means the default.
     let max_token_chars = match session.max_token_chars {
@@ -71,7 +71,7 @@ pub fn duration(
     let parsed = if near { Duration::try_from(value).ok() } else { None };
     match parsed.filter(|span| *span <= Duration::from_secs(DURATION_MAX_SECONDS.unsigned_abs())) {
         Some(span) => Ok(Some(span)),
-        None => Err(status::malformed(format!("`{field}` must be between 0 and 24 h"))),
+        None => Err(status::field(field, format!("`{field}` must be between 0 and 24 h"))),
     }
 }
 
@@ -80,7 +80,7 @@ fn short(field: &str, text: &str, chars_max: usize) -> Result<(), Status> {
     if text.chars().count() <= chars_max {
         return Ok(());
     }
-    Err(status::malformed(format!("`{field}` has at most {chars_max} characters")))
+    Err(status::field(field, format!("`{field}` has at most {chars_max} characters")))
 }
 
 /// The policy of a select; an absent one asks for the session's guarantees.
@@ -93,15 +93,15 @@ pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status>
     let bound = duration("policy.bound", policy.bound)?;
     match (level, bound) {
         (Level::Bounded, None) => {
-            return Err(status::malformed("level BOUNDED needs `policy.bound`"));
+            return Err(status::field("policy.bound", "level BOUNDED needs `policy.bound`"));
         }
         (Level::Eventual | Level::Global | Level::Leader, Some(_)) => {
             let text = "`policy.bound` goes with the levels BOUNDED and SESSION";
-            return Err(status::malformed(text));
+            return Err(status::field("policy.bound", text));
         }
         (Level::Bounded | Level::Session, Some(Duration::ZERO)) => {
             let text = "`policy.bound` must be more than 0: ask for level GLOBAL instead";
-            return Err(status::malformed(text));
+            return Err(status::field("policy.bound", text));
         }
         (Level::Bounded | Level::Session, Some(_))
         | (Level::Eventual | Level::Session | Level::Global | Level::Leader, None) => {}
@@ -130,7 +130,9 @@ fn level(level: i32) -> Result<Level, Status> {
         Ok(v1::Level::Bounded) => Ok(Level::Bounded),
         Ok(v1::Level::Global) => Ok(Level::Global),
         Ok(v1::Level::Leader) => Ok(Level::Leader),
-        Err(_) => Err(status::malformed(format!("`policy.level` {level} is not known here"))),
+        Err(_) => {
+            Err(status::field("policy.level", format!("`policy.level` {level} is not known here")))
+        }
     }
 }
 
@@ -140,7 +142,7 @@ pub fn raise(raise: i32) -> Result<RaiseWhom, Status> {
         Ok(v1::Raise::Unspecified | v1::Raise::TokenOrRecord) => Ok(RaiseWhom::TokenOrRecord),
         Ok(v1::Raise::All) => Ok(RaiseWhom::All),
         Ok(v1::Raise::None) => Ok(RaiseWhom::None),
-        Err(_) => Err(status::malformed(format!("`raise` {raise} is not known here"))),
+        Err(_) => Err(status::field("raise", format!("`raise` {raise} is not known here"))),
     }
 }
 
@@ -148,7 +150,10 @@ fn loss_is_error(on_lost: i32) -> Result<bool, Status> {
     match v1::OnLost::try_from(on_lost) {
         Ok(v1::OnLost::Unspecified | v1::OnLost::Notice) => Ok(false),
         Ok(v1::OnLost::Error) => Ok(true),
-        Err(_) => Err(status::malformed(format!("`policy.on_lost` {on_lost} is not known here"))),
+        Err(_) => Err(status::field(
+            "policy.on_lost",
+            format!("`policy.on_lost` {on_lost} is not known here"),
+        )),
     }
 }
 
@@ -156,7 +161,10 @@ fn loss_is_error(on_lost: i32) -> Result<bool, Status> {
 fn above_cap(steps: &[v1::AboveCapStep]) -> Result<Vec<AboveCap>, Status> {
     use v1::above_cap_step::Kind;
     if steps.len() > STEPS_MAX {
-        return Err(status::malformed(format!("`policy.above_cap` has at most {STEPS_MAX} steps")));
+        return Err(status::field(
+            "policy.above_cap",
+            format!("`policy.above_cap` has at most {STEPS_MAX} steps"),
+        ));
     }
     let step = |step: &v1::AboveCapStep| match Kind::try_from(step.kind) {
         Ok(Kind::Wait) => {
@@ -165,9 +173,10 @@ fn above_cap(steps: &[v1::AboveCapStep]) -> Result<Vec<AboveCap>, Status> {
         }
         Ok(Kind::Stale) => Ok(AboveCap::Stale),
         Ok(Kind::Refuse) => Ok(AboveCap::Refuse),
-        Ok(Kind::Unspecified) | Err(_) => {
-            Err(status::malformed("each step of `policy.above_cap` is WAIT, STALE or REFUSE"))
-        }
+        Ok(Kind::Unspecified) | Err(_) => Err(status::field(
+            "policy.above_cap",
+            "each step of `policy.above_cap` is WAIT, STALE or REFUSE",
+        )),
     };
     steps.iter().map(step).collect()
 }
@@ -182,7 +191,7 @@ pub fn wait(
         None | Some(Wire::Any(_)) => Target::Any,
         Some(Wire::All(_)) => Target::All,
         Some(Wire::Node(name)) if name.is_empty() => {
-            return Err(status::malformed("`node` must name a node"));
+            return Err(status::field("node", "`node` must name a node"));
         }
         Some(Wire::Node(name)) => Target::Node(name),
     };
@@ -202,7 +211,7 @@ pub fn observed(
             None => {
                 let text = "set one of `evidence`, `incarnation` and `leader_now`, or \
                             `session.evidence`";
-                return Err(status::malformed(text));
+                return Err(status::field("observed", text));
             }
         },
         Some(Wire::Evidence(text)) => return Ok(Observed::Evidence { text, before }),
@@ -215,6 +224,6 @@ pub fn observed(
     if before.is_empty() {
         Ok(kind)
     } else {
-        Err(status::malformed("`before` goes with `evidence` alone"))
+        Err(status::field("before", "`before` goes with `evidence` alone"))
     }
 }

@@ -116,7 +116,7 @@ fn admitted<S, G>(
     correlation: u64,
 ) -> Admitted {
     match frame {
-        None => Admitted::Refused(status::malformed("a frame must carry a call")),
+        None => Admitted::Refused(status::field("frame", "a frame must carry a call")),
         Some(Ask::Cancel(_)) => {
             if let Some(call) = running.get(&correlation) {
                 call.abort();
@@ -127,7 +127,7 @@ fn admitted<S, G>(
             if running.contains_key(&correlation) =>
         {
             let text = format!("correlation {correlation} is in use: number the calls of a stream");
-            Admitted::Refused(status::malformed(text))
+            Admitted::Refused(status::field("correlation", text))
         }
         Some(Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))
             if running.len() >= routing.limits.frames_max =>

@@ -198,11 +198,11 @@ impl<S: TokenStore, G: Gatekeeper> RoutingService for Routing<S, G> {
         let request = request.into_inner();
         if request.ids.is_empty() || request.ids.len() > IDS_MAX {
             let text = format!("`ids` names 1 to {IDS_MAX} notices: pass each `Notice.id` told");
-            return Err(status::malformed(text));
+            return Err(status::field("ids", text));
         }
         let id = |text: &String| {
             parse_notice_id(text).ok_or_else(|| {
-                status::malformed(format!("`{text}` is no notice id: pass `Notice.id` as it is"))
+                status::field("ids", format!("`{text}` is no notice id: pass `Notice.id` as it is"))
             })
         };
         let ids = request.ids.iter().map(id).collect::<Result<Vec<_>, _>>()?;

@@ -19,24 +19,36 @@ use crate::sessions::{SessionError, StoreError};
 /// How long a caller should wait where nothing better is known.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
-/// Builds one error.
+/// Builds one error; `facts` are its metadata, for programs.
 pub fn error(
     code: Code,
     reason: ErrorReason,
     message: impl Into<String>,
     retry_after: Option<Duration>,
+    facts: &[(&str, &str)],
 ) -> Status {
     let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
-    let mut details = ErrorDetails::with_error_info(name, ERROR_DOMAIN, HashMap::new());
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let metadata: HashMap<String, String> = facts.iter().map(owned).collect();
+    let mut details = ErrorDetails::with_error_info(name, ERROR_DOMAIN, metadata);
     if let Some(retry_after) = retry_after {
         details.set_retry_info(Some(retry_after));
     }
     Status::with_error_details(code, message, details)
 }
 
-/// A field that cannot be read.
+/// A request that cannot be read.
 pub fn malformed(message: impl Into<String>) -> Status {
-    error(Code::InvalidArgument, ErrorReason::RequestMalformed, message, None)
+    let text = message.into();
+    let facts = [("problem", text.as_str())];
+    error(Code::InvalidArgument, ErrorReason::RequestMalformed, text.as_str(), None, &facts)
+}
+
+/// A field that cannot be read; `problem` names it, too.
+pub fn field(field: &str, problem: impl Into<String>) -> Status {
+    let text = problem.into();
+    let facts = [("field", field), ("problem", text.as_str())];
+    error(Code::InvalidArgument, ErrorReason::RequestMalformed, text.as_str(), None, &facts)
 }
 
 /// A named policy that this instance does not have.
@@ -44,44 +56,50 @@ pub fn policy_unknown(name: &str) -> Status {
     let message = format!(
         "there is no policy `{name}`: named policies are not built yet, send its fields instead"
     );
-    error(Code::NotFound, ErrorReason::PolicyUnknown, message, None)
+    error(Code::NotFound, ErrorReason::PolicyUnknown, message, None, &[("policy", name)])
 }
 
 /// More streams than this instance opens.
 pub fn streams_full(limit: usize) -> Status {
     let message = format!("{limit} Route streams are open already: share one per process");
-    error(Code::ResourceExhausted, ErrorReason::StreamsFull, message, Some(RETRY_AFTER))
+    full(ErrorReason::StreamsFull, message, &[], limit)
 }
 
 /// More calls than this instance has in progress at once.
 pub fn calls_full(limit: usize) -> Status {
     let message = format!("{limit} calls are in progress already: try again later");
-    error(Code::ResourceExhausted, ErrorReason::QuotaExceeded, message, Some(RETRY_AFTER))
+    full(ErrorReason::QuotaExceeded, message, &[("quota", "calls_in_flight")], limit)
 }
 
 /// More frames on one stream than may wait for their answers.
 pub fn frames_full(limit: usize) -> Status {
     let message = format!("{limit} frames of this stream wait for answers: slow down");
-    error(Code::ResourceExhausted, ErrorReason::QuotaExceeded, message, Some(RETRY_AFTER))
+    full(ErrorReason::QuotaExceeded, message, &[("quota", "route_in_flight")], limit)
+}
+
+fn full(reason: ErrorReason, message: String, facts: &[(&str, &str)], limit: usize) -> Status {
+    let limit = limit.to_string();
+    let facts: Vec<_> = facts.iter().copied().chain([("limit", limit.as_str())]).collect();
+    error(Code::ResourceExhausted, reason, message, Some(RETRY_AFTER), &facts)
 }
 
 /// The instance is shutting down.
 pub fn draining() -> Status {
     let message = "this instance is shutting down: call another one";
-    error(Code::Unavailable, ErrorReason::Draining, message, Some(RETRY_AFTER))
+    error(Code::Unavailable, ErrorReason::Draining, message, Some(RETRY_AFTER), &[])
 }
 
 /// The instance has not tried each of its nodes yet.
 pub fn not_ready() -> Status {
     let message = "this instance has just started and has not tried each node yet";
-    error(Code::Unavailable, ErrorReason::NotReady, message, Some(RETRY_AFTER))
+    error(Code::Unavailable, ErrorReason::NotReady, message, Some(RETRY_AFTER), &[])
 }
 
 /// A task of ours has ended, which it should not.
 pub fn internal(what: &str) -> Status {
     tracing::error!(what, "internal error");
     let message = "this instance could not answer: its log says why";
-    error(Code::Internal, ErrorReason::Internal, message, None)
+    error(Code::Internal, ErrorReason::Internal, message, None, &[])
 }
 
 /// What a call that could not be decided ends with.
@@ -89,56 +107,79 @@ pub fn of_read(failed: &ReadError) -> Status {
     use ErrorReason as Reason;
     let text = failed.to_string();
     match failed {
-        ReadError::PartitionUnknown { .. } => {
-            error(Code::NotFound, Reason::PartitionUnknown, text, None)
+        ReadError::PartitionUnknown { name, .. } => {
+            error(Code::NotFound, Reason::PartitionUnknown, text, None, &[("partition", name)])
         }
-        ReadError::NodeUnknown { .. } => error(Code::NotFound, Reason::NodeUnknown, text, None),
+        ReadError::NodeUnknown { partition, name, .. } => {
+            let facts = [("partition", partition.as_str()), ("node", name)];
+            error(Code::NotFound, Reason::NodeUnknown, text, None, &facts)
+        }
         ReadError::Session(failed) => of_session(failed),
-        ReadError::Evidence(EvidenceError::InRecovery) => {
-            error(Code::FailedPrecondition, Reason::EvidenceInRecovery, text, None)
+        ReadError::Evidence(failed) => of_evidence(failed),
+        ReadError::Incarnation(_) => {
+            let facts = [("problem", text.as_str())];
+            let reason = Reason::EvidenceMalformed;
+            error(Code::InvalidArgument, reason, text.as_str(), None, &facts)
         }
-        ReadError::Evidence(
-            EvidenceError::TooLong { .. }
-            | EvidenceError::NotEvidence
-            | EvidenceError::Field { .. },
-        )
-        | ReadError::Incarnation(_) => {
-            error(Code::InvalidArgument, Reason::EvidenceMalformed, text, None)
-        }
-        ReadError::EvidenceForeign { .. } => {
-            error(Code::FailedPrecondition, Reason::EvidenceForeign, text, None)
+        ReadError::EvidenceForeign { system } => {
+            let facts = [("system_id", system.as_str())];
+            error(Code::FailedPrecondition, Reason::EvidenceForeign, text, None, &facts)
         }
         ReadError::Malformed(_) => malformed(text),
-        ReadError::WaitsFull { .. } => {
-            error(Code::ResourceExhausted, Reason::WaitsFull, text, Some(RETRY_AFTER))
+        ReadError::WaitsFull { partition } => {
+            let facts = [("partition", partition.as_str())];
+            let reason = Reason::WaitsFull;
+            error(Code::ResourceExhausted, reason, text, Some(RETRY_AFTER), &facts)
         }
-        ReadError::LostWrite { .. } => {
-            error(Code::FailedPrecondition, Reason::LostWrite, text, None)
+        ReadError::LostWrite { partition } => {
+            let facts = [("partition", partition.as_str())];
+            error(Code::FailedPrecondition, Reason::LostWrite, text, None, &facts)
         }
+    }
+}
+
+fn of_evidence(failed: &EvidenceError) -> Status {
+    use ErrorReason as Reason;
+    let text = failed.to_string();
+    let problem = ("problem", text.as_str());
+    let malformed = |facts: &[(&str, &str)]| {
+        error(Code::InvalidArgument, Reason::EvidenceMalformed, text.as_str(), None, facts)
+    };
+    match failed {
+        EvidenceError::InRecovery => {
+            let reason = Reason::EvidenceInRecovery;
+            error(Code::FailedPrecondition, reason, text.as_str(), None, &[problem])
+        }
+        EvidenceError::Field { field } => malformed(&[("evidence_field", field), problem]),
+        EvidenceError::TooLong { .. } | EvidenceError::NotEvidence => malformed(&[problem]),
     }
 }
 
 fn of_session(failed: &SessionError) -> Status {
     use ErrorReason as Reason;
     let text = failed.to_string();
+    let problem = [("problem", text.as_str())];
     match failed {
-        SessionError::SubjectTooLong { .. } | SessionError::TokenRoom { .. } => malformed(text),
+        SessionError::SubjectTooLong { .. } => field("session.subject", text.as_str()),
+        SessionError::TokenRoom { .. } => field("session.max_token_chars", text.as_str()),
         SessionError::TooManyTokens { .. }
         | SessionError::TokensTooLong { .. }
         | SessionError::TokenTooLarge(_) => {
-            error(Code::InvalidArgument, Reason::TokenTooLarge, text, None)
+            error(Code::InvalidArgument, Reason::TokenTooLarge, text.as_str(), None, &problem)
         }
         SessionError::TokenMalformed(_) => {
-            error(Code::InvalidArgument, Reason::TokenMalformed, text, None)
+            error(Code::InvalidArgument, Reason::TokenMalformed, text.as_str(), None, &problem)
         }
         SessionError::TokenForeign(_) => {
-            error(Code::FailedPrecondition, Reason::TokenForeign, text, None)
+            error(Code::FailedPrecondition, Reason::TokenForeign, text.as_str(), None, &problem)
         }
         SessionError::Store(StoreError::Full { .. }) => {
-            error(Code::ResourceExhausted, Reason::QuotaExceeded, text, Some(RETRY_AFTER))
+            let (code, facts) = (Code::ResourceExhausted, [("quota", "subjects")]);
+            error(code, Reason::QuotaExceeded, text.as_str(), Some(RETRY_AFTER), &facts)
         }
         SessionError::Store(StoreError::Unreachable(_)) => {
-            error(Code::Unavailable, Reason::StoreUnavailable, text, Some(RETRY_AFTER))
+            let reason = Reason::StoreUnavailable;
+            error(Code::Unavailable, reason, text.as_str(), Some(RETRY_AFTER), &problem)
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An error says code, reason and what to do; the next good call on the same connection is
 //! answered; the record of a subject named by broken calls stays as it was.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use serde::Deserialize;
@@ -14,6 +14,7 @@ use tonic_types::StatusExt;
 
 use super::ask::Case;
 use super::facts::{Facts, bytes_of, flipped, of_unknown_key, opened};
+use super::limits::of_frame;
 use super::stage::{Routing, beside, carrying, of_subject, record, select};
 use super::stream::Stream;
 
@@ -71,11 +72,34 @@ fn code_of(name: &str) -> Code {
     }
 }
 
+/// The metadata of an error, which have no order.
+fn metadata_of(status: &Status) -> BTreeMap<String, String> {
+    let details = status.get_error_details();
+    let info = details.error_info().expect("every error has one");
+    info.metadata.clone().into_iter().collect()
+}
+
+/// What the metadata of an error should say and do not.
+fn lacks(status: &Status) -> Option<&'static str> {
+    let metadata = metadata_of(status);
+    let facts: &[&str] = match reason_of(status).as_str() {
+        "PARTITION_UNKNOWN" => &["partition"],
+        "NODE_UNKNOWN" => &["partition", "node"],
+        "POLICY_UNKNOWN" => &["policy"],
+        "EVIDENCE_FOREIGN" => &["system_id"],
+        _ => &["problem"],
+    };
+    facts.iter().copied().find(|fact| !metadata.contains_key(*fact))
+}
+
 /// What is wrong with an error; `None` if it is as the row says.
 fn differs(case: &Case, status: Option<&Status>) -> Option<String> {
     let Some(status) = status else { return Some(format!("{}: was answered", case.name)) };
     if status.get_error_details().error_info().is_none() {
         return Some(format!("{}: has no reason: {status:?}", case.name));
+    }
+    if let Some(fact) = lacks(status) {
+        return Some(format!("{}: its metadata lack `{fact}`: {status:?}", case.name));
     }
     let found = (status.code(), reason_of(status));
     let right = found == (code_of(&case.code), case.reason.clone())
@@ -141,9 +165,9 @@ fn a_stream_answers_bad_input_as_a_call_does_and_goes_on() {
             };
             let same = (error.code, error.message.as_str());
             assert_eq!(same, (unary.code() as i32, unary.message()), "{}", case.name);
-            let unary = unary.details();
-            let details = prost::Message::encode_to_vec(&error);
-            assert_eq!(details, unary, "{}", case.name);
+            let framed = of_frame(v1::route_response::Frame::Error(error));
+            assert_eq!(reason_of(&framed), reason_of(&unary), "{}", case.name);
+            assert_eq!(metadata_of(&framed), metadata_of(&unary), "{}", case.name);
         }
         assert!(asked > 60, "only {asked} of the table fit a stream");
     });

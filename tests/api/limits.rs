@@ -27,7 +27,7 @@ fn refused(status: &Status, reason: &str) {
 }
 
 /// The error of a frame, as the unary call would have ended.
-fn of_frame(answer: Answer) -> Status {
+pub(crate) fn of_frame(answer: Answer) -> Status {
     let Answer::Error(error) = answer else { panic!("not refused: {answer:?}") };
     let (code, details) = (Code::from_i32(error.code), prost::Message::encode_to_vec(&error));
     Status::with_details(code, error.message, details.into())

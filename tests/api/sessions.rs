@@ -62,9 +62,14 @@ fn sixteen_racing_tokens_joined_lose_nothing() {
         let mut routing = stage.routing().await;
         let (_, first) = stage.written(&mut routing, of_subject("")).await;
         // As from one browser: each request starts from the same token and brings its own back.
-        let racing = (0..16).map(async |_| {
+        let mut captures = Vec::new();
+        for _ in 0..16 {
+            captures.push(stage.write().await.1);
+        }
+        let racing = captures.iter().map(async |capture| {
             let mut routing = stage.routing().await;
-            stage.written(&mut routing, carrying(&[&first.token])).await.1.token
+            let request = record(carrying(&[&first.token]), capture);
+            routing.record(request).await.expect("recorded").into_inner().token
         });
         let tokens: Vec<String> = futures::future::join_all(racing).await;
         let mut expected = SessionToken::new();
