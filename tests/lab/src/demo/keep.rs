@@ -28,9 +28,12 @@ pub(super) async fn keep(stage: &Stage) -> Result<()> {
     line(&format!("    curl -s {admin}/metrics | grep -e replica_lag -e selects"));
     line("\n  Ask it (the API describes itself to grpcurl):");
     let plain = |at: &str| at.trim_start_matches("http://").to_owned();
-    let asked = r#"{"partition": "main", "session": {"subject": "ana"}}"#;
-    line(&format!("    grpcurl -plaintext -d '{asked}' \\"));
-    line(&format!("        {} tidegate.v1.RoutingService/SelectReplica", plain(&data)));
+    let ask = |method: &str, asked: &str| {
+        line(&format!("    grpcurl -plaintext -d '{asked}' \\"));
+        line(&format!("        {} tidegate.v1.RoutingService/{method}", plain(&data)));
+    };
+    ask("Record", r#"{"session": {"subject": "you"}, "evidence": "WHAT capture() RETURNED"}"#);
+    ask("SelectReplica", r#"{"session": {"subject": "you"}, "partition": "main"}"#);
     line(&format!("\n  It was started with {}", stage.service.config_file().display()));
     std::future::pending::<()>().await;
     Ok(())

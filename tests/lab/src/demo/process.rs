@@ -1,10 +1,10 @@
 //! The real `tidegate serve` as a child process, ended with the demo whatever ends the demo.
 //!
-//! The shell between holds a pipe from this process: when the pipe closes, it ends the service.
-//! It restarts nothing.
+//! The shell between holds a pipe from this process: when the pipe closes, it ends the service
+//! and removes its files. It restarts nothing.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -19,10 +19,11 @@ use crate::ports::Port;
 use crate::service::{PARTITION, ServiceOptions};
 use crate::wait::{LIMIT, until};
 
-/// Any word, or the end of input, ends the service; one that does not end is killed.
+/// Any word ends the service, and so does the end of input: then the demo has died, and what it
+/// wrote is removed too. A service that does not end is killed.
 const SCRIPT: &str = r#"
-log=$1
-shift
+root=$1 log=$2
+shift 2
 "$@" </dev/null >>"$log" 2>&1 &
 pid=$!
 echo "$pid"
@@ -39,6 +40,7 @@ read -r word
 signals=$!
 wait "$pid"
 kill "$signals"
+[ -n "$word" ] || rm -rf "$root"
 "#;
 
 const END_LIMIT: Duration = Duration::from_secs(8);
@@ -71,7 +73,8 @@ impl ServiceProcess {
         let mut command = Command::new("/bin/sh");
         // Variables of this shell must not override the file that the demo has just written.
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.args(["-c", SCRIPT, "tidegate-demo-guard"]).arg(folder.join("tidegate.log"));
+        command.args(["-c", SCRIPT, "tidegate-demo-guard"]).arg(root);
+        command.arg(folder.join("tidegate.log"));
         command.arg(program).args(["serve", "--config"]).arg(&file);
         // Its own process group: a Ctrl-C in the terminal must end the demo first.
         command.process_group(0);
@@ -154,7 +157,10 @@ impl ServiceProcess {
 
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
-        self.words = None;
+        if let Some(mut words) = self.words.take() {
+            // A shell that has ended needs no word; its end is seen below.
+            drop(writeln!(words, "end"));
+        }
         let started_at = Instant::now();
         while started_at.elapsed() < END_LIMIT {
             match self.shell.try_wait() {
