@@ -103,10 +103,7 @@ mod tests {
         assert!(change.apply(&mut holder));
         assert_eq!(holder.component(KEY).and_then(|c| c.mark(epoch(1))), None);
         assert!(change.apply(&mut raised));
-        assert_eq!(
-            raised.component(KEY).and_then(|c| c.mark(epoch(1))),
-            Some(Mark::saw(at(6)))
-        );
+        assert_eq!(raised.component(KEY).and_then(|c| c.mark(epoch(1))), Some(Mark::saw(at(6))));
     }
 
     #[test]
@@ -129,10 +126,8 @@ mod tests {
 
     #[test]
     fn applying_twice_changes_nothing_more() {
-        let change = Change::joining(SessionToken::of(
-            KEY,
-            Component::of(epoch(1), Mark::demand(at(9))),
-        ));
+        let change =
+            Change::joining(SessionToken::of(KEY, Component::of(epoch(1), Mark::demand(at(9)))));
         let mut holder = SessionToken::new();
         assert!(change.apply(&mut holder));
         assert!(!change.apply(&mut holder));
