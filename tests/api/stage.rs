@@ -134,9 +134,10 @@ pub(crate) fn record(session: v1::Session, evidence: &str) -> v1::RecordRequest 
     v1::RecordRequest { session, observed: Some(observed), ..v1::RecordRequest::default() }
 }
 
-/// A read of the lab's partition at one level.
+/// A read of the lab's partition at one level, patient enough for a crowded machine.
 pub(crate) fn select(session: v1::Session, level: v1::Level) -> v1::SelectReplicaRequest {
-    let policy = v1::Policy { level: level.into(), ..v1::Policy::default() };
+    let wait_budget = Some(prost_types::Duration { seconds: 3, nanos: 0 });
+    let policy = v1::Policy { level: level.into(), wait_budget, ..v1::Policy::default() };
     v1::SelectReplicaRequest {
         session: Some(session),
         partition: PARTITION.to_owned(),
