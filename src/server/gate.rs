@@ -1,4 +1,4 @@
-//! `Gate`: whether calls are admitted. Not before each node was tried once, not while shutting down.
+//! `Gate`: whether calls are admitted: once each node was tried, and until the instance shuts down.
 
 use std::pin::Pin;
 use std::sync::Arc;
