@@ -52,6 +52,13 @@ impl Stage {
     /// A service before all its servers, with a client.
     pub(crate) async fn serve(&self) -> (Service, Client) {
         let service = Service::start(self.options().await).await.expect("a service starts");
+        // A busy machine may have let a first poll fail.
+        until("every standby may serve", LIMIT, || async {
+            let partition = service.partition().await?;
+            Ok(partition.nodes.iter().all(|node| node.name == "l" || node.session_eligible))
+        })
+        .await
+        .expect("they may");
         let client = connect(&service).await;
         (service, client)
     }

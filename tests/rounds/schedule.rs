@@ -2,6 +2,7 @@
 //!
 //! Knows no time: faults begin and end with rounds, so a slow machine sees the same schedule.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -65,15 +66,20 @@ pub(crate) fn spans(seed: u64, count: usize) -> Vec<Span> {
     }
     faults.truncate(count);
     let span = |fault| {
-        let late = (rng.usize(0..2), Duration::from_millis(rng.u64(20..150)));
+        let late = (rng.usize(0..2), Duration::from_millis(rng.u64(50..600)));
         let delay = (rng.u32(0..5) > 0).then_some(late);
         Span { delay, fault, victim: rng.usize(0..2), both: rng.u32(0..3) == 0 }
     };
     faults.into_iter().map(span).collect()
 }
 
-/// The seed of this run: a new one, or the one to be repeated.
-pub(crate) fn seed() -> u64 {
+/// The seed of this process: a new one, or the one to be repeated.
+static SEED: LazyLock<u64> = LazyLock::new(|| {
     let asked = std::env::var("TIDEGATE_SEED").ok();
     asked.map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a number"))
+});
+
+/// The seed, the same for every test of a process: all play the same schedule.
+pub(crate) fn seed() -> u64 {
+    *SEED
 }
