@@ -80,15 +80,15 @@ pub enum RowOutcome {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Error)]
 pub enum Fault {
     /// The table or its schema does not exist in the database.
-    #[error("the schema `tidegate` is missing in this database: run `tidegate init`")]
+    #[error("the schema `tidegate` is missing in this database: run `tidegate sql | psql`")]
     SchemaMissing,
     /// The table exists, but the role may not read it.
-    #[error("the role may not read `tidegate.lineage`: run `tidegate init`")]
+    #[error("the role may not read `tidegate.lineage`: run `tidegate sql | psql`")]
     SchemaUnreadable,
     /// The objects are older than this program.
     #[error(
         "the objects of schema `tidegate` have version {found}, this program needs {needed}: \
-         run `tidegate init` again"
+         run `tidegate sql | psql` again"
     )]
     SchemaBehind {
         /// Their version; 0 if they do not tell.

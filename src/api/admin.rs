@@ -1,10 +1,12 @@
 //! `AdminService`: what this instance knows of its partitions, and the operator's word on nodes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::lineage::Fork;
+use tidegate_core::partition::Need;
 use tidegate_core::snapshot::{Snapshot, WhyNot};
-use tidegate_core::views::NodeId;
+use tidegate_core::views::{NodeId, Quarantine};
 use tidegate_proto::v1;
 use tidegate_proto::v1::admin_service_server::AdminService;
 use tonic::{Code, Request, Response, Status};
@@ -13,6 +15,8 @@ use super::{build, status};
 use crate::clock::Clock;
 use crate::partitions::{PartitionHandle, Partitions};
 
+/// How long a node is waited for before its quarantine is lifted.
+const POLLED_WITHIN: Duration = Duration::from_secs(1);
 /// Epochs listed where the request does not say how many.
 const EPOCHS_LISTED: usize = 100;
 /// Epochs one request may ask for.
@@ -69,9 +73,7 @@ impl Admin {
             applied: text(view.and_then(|view| view.applied)),
             lag: snapshot.lag(node, now).map(build::lag),
             view_age: view.map(|view| build::duration(now.since(view.sent_at))),
-            quarantine_reason: view
-                .and_then(|view| view.quarantine)
-                .map_or_else(String::new, |why| format!("{why:?}")),
+            quarantine_reason: snapshot.quarantine(node).map_or_else(String::new, quarantined),
             drained: snapshot.drained.get(node.index()).copied().unwrap_or(false),
             poll_error: handle.poll_error(node),
             zone: info.map_or_else(String::new, |info| info.zone.clone()),
@@ -107,11 +109,31 @@ fn text(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
+fn quarantined(why: Quarantine) -> String {
+    match why {
+        Quarantine::Regressed => {
+            "its position went back within one life: look at the server, then \
+                                  call ResumeNode"
+        }
+        Quarantine::SharedIncarnation => {
+            "another node answers as the same server: give each node \
+                                          the address of its own"
+        }
+        Quarantine::Alternating => "two servers answer at its address in turn: give each a node",
+        Quarantine::TwoBranches => {
+            "it shows lineage rows of two branches: clone it anew, then call \
+                                    ResumeNode"
+        }
+        Quarantine::FormerTwin => "it led a line of its own: clone it anew, then call ResumeNode",
+    }
+    .to_owned()
+}
+
 fn why_text(why: WhyNot, leads: bool) -> String {
     match why {
         WhyNot::Unseen => "never answered a poll".to_owned(),
         WhyNot::ViewTooOld => "has not answered a poll lately".to_owned(),
-        WhyNot::Quarantined(why) => format!("quarantined: {why:?}"),
+        WhyNot::Quarantined(why) => quarantined(why),
         WhyNot::Drained => "drained by an operator".to_owned(),
         WhyNot::Writable if leads => "leads".to_owned(),
         WhyNot::Writable => "writable, but not the leader".to_owned(),
@@ -199,6 +221,12 @@ impl AdminService for Admin {
     ) -> Result<Response<v1::ResumeNodeResponse>, Status> {
         let request = request.into_inner();
         let (handle, node) = self.node(&request.partition, &request.node)?;
+        // Judged by what the node shows now, not by what it showed when it was thrown out.
+        let since = self.clock.now();
+        if let Some(view) = handle.snapshot().view(node) {
+            let need = Need::Incarnation(view.incarnation);
+            handle.need(need, since, since + POLLED_WITHIN).await;
+        }
         if !handle.resume(node).await {
             return Err(status::draining());
         }

@@ -350,12 +350,13 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.writing = self.writing.filter(|writing| *writing != epoch);
+        let mut disputed = false;
         match outcome {
             RowOutcome::Stands(row) => {
                 self.snapshot.row_unwritable = false;
                 if Arc::make_mut(&mut self.snapshot.history).read_row(row).is_err() {
                     effects.push(Effect::Emit(Notable::RowConflict(row.epoch)));
-                    effects.extend(self.waits.end_all());
+                    disputed = true;
                 }
             }
             RowOutcome::NotThere => return,
@@ -372,7 +373,11 @@ impl Partition {
             }
         }
         self.publish(effects);
-        effects.extend(self.waits.judge_all(&self.snapshot, now));
+        effects.extend(if disputed {
+            self.waits.end_all()
+        } else {
+            self.waits.judge_all(&self.snapshot, now)
+        });
     }
 
     fn advance(&mut self, seen: &Observation, now: Instant, effects: &mut Vec<Effect>) {

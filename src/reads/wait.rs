@@ -158,7 +158,8 @@ impl<S: TokenStore> Reads<S> {
                 // Named by what is known now: a node may have restarted behind since it was woken.
                 let (snapshot, now) = (handle.snapshot(), self.clock.now());
                 let still = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
-                let node = nodes.into_iter().find(still);
+                let all = wait_for == WaitFor::Any || nodes.iter().all(still);
+                let node = nodes.into_iter().find(still).filter(|_| all);
                 Ok(node.map(|node| WaitedFor::Fresh(name_replica(&snapshot, node))))
             }
             WaitEnd::Judge => Ok(None),

@@ -81,7 +81,7 @@ async fn a_port_where_nobody_listens_and_a_missing_database_say_what_to_check_pg
     let mut source = Running::start(elsewhere);
     let error = source.failed().await;
     assert_eq!(error.class, Class::Denied);
-    assert!(error.text.contains("`tidegate init`"), "{error}");
+    assert!(error.text.contains("`tidegate sql`"), "{error}");
     source.end().await;
 
     cluster.leader().stop(Stop::Fast).await.expect("it stops");

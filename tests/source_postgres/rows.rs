@@ -92,7 +92,7 @@ async fn a_row_without_the_grant(major: Major) {
     let row = LineageRow { epoch, parent: None, fork: Fork::Unknown, n: 1 };
     let error = source.write(polled.evidence.incarnation, row).await.expect_err("refused");
     assert_eq!(error.class, Class::Rejected);
-    assert!(error.text.contains("run `tidegate init` again"), "{error}");
+    assert!(error.text.contains("run `tidegate sql | psql` again"), "{error}");
     for _ in 0..3 {
         assert!(matches!(source.next().await, tidegate::ports::Reading::Observed { .. }));
     }

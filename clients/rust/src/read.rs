@@ -301,7 +301,8 @@ impl<P: NodePool> Drop for Held<'_, P> {
 fn silent(error: &Error) -> String {
     let missing = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
     if error.code().is_some_and(|code| missing.contains(code)) {
-        return "its database has no `tidegate` objects: run `tidegate init` there".to_owned();
+        return "its database has no `tidegate` objects: run `tidegate sql | psql` there"
+            .to_owned();
     }
     causes(error)
 }

@@ -41,7 +41,8 @@ pub struct Evidence {
     pub replay: Option<Position>,
     /// The last row of the lineage table it shows; `None` if it shows none.
     pub row: Option<Epoch>,
-    /// Says whether `synchronous_commit` was `off` in the caller's session.
+    /// Says whether the caller's session may have acknowledged commits before their flush:
+    /// `synchronous_commit` was `off`, or nothing known.
     pub asynchronous: bool,
 }
 

@@ -100,7 +100,11 @@ impl Evidence {
             role,
             replay: replay.map(normal),
             row,
-            asynchronous: synchronous_commit == "off",
+            // What is not known to wait for the flush may not have.
+            asynchronous: !matches!(
+                synchronous_commit,
+                "on" | "local" | "remote_write" | "remote_apply"
+            ),
         })
     }
 }

@@ -44,8 +44,7 @@ impl Origin {
         let view = view.filter(|view| view.incarnation == evidence.incarnation);
         let fork = if timeline > parent.timeline {
             let one_step = timeline == parent.timeline.saturating_add(1);
-            let frozen = evidence.replay.unwrap_or(insert);
-            promotion(frozen, one_step, parent, view, known, guards)
+            promotion((evidence.replay, insert), one_step, parent, view, known, guards)
         } else {
             known.map_or(Fork::Unknown, |known| {
                 let same_start = life.start == parent.life.start;
@@ -65,19 +64,25 @@ impl Origin {
 /// The fork of a promotion: nothing past the frozen replay position survives; what the parent was
 /// seen to flush before it surely does, if this very incarnation was seen following it.
 fn promotion(
-    frozen: Position,
+    (frozen, insert): (Option<Position>, Position),
     one_step: bool,
     parent: Epoch,
     view: Option<&NodeView>,
     known: Option<&EpochFacts>,
     guards: &Guards,
 ) -> Fork {
+    let at_most = frozen.unwrap_or(insert);
     if !guards.fork_interval() {
-        return Fork::between(frozen, frozen);
+        return Fork::between(at_most, at_most);
     }
     let flush_seen = known.map_or(Position::START, |facts| facts.flush_seen);
     let seen_in_recovery = view.is_some_and(|view| view.in_recovery_at.is_some());
     let proven = view.and_then(|view| view.proven_under(parent)).unwrap_or(Position::START);
-    let at_least = if one_step && seen_in_recovery { frozen } else { proven.meet(frozen) };
-    Fork::between(at_least.meet(flush_seen), frozen)
+    // Where it does not show where it stopped following, its own writes must not vouch for the
+    // parent's.
+    let at_least = match frozen {
+        Some(frozen) if one_step && seen_in_recovery => frozen,
+        Some(_) | None => proven.meet(at_most),
+    };
+    Fork::between(at_least.meet(flush_seen), at_most)
 }

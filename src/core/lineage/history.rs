@@ -70,12 +70,14 @@ pub struct RowConflict {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     links: BTreeMap<Epoch, Link>,
+    /// How often an origin was contradicted.
+    disputes: u64,
 }
 
 impl History {
     /// A history of nothing.
     pub const fn new() -> Self {
-        Self { links: BTreeMap::new() }
+        Self { links: BTreeMap::new(), disputes: 0 }
     }
 
     /// Says whether `epoch` has a place in the tree.
@@ -86,6 +88,11 @@ impl History {
     /// Says whether a row of `epoch` was read from a database or written to one.
     pub fn has_row(&self, epoch: Epoch) -> bool {
         self.links.get(&epoch).is_some_and(|link| link.has_row)
+    }
+
+    /// How often an origin was contradicted: what was judged before the last time may not hold.
+    pub const fn disputes(&self) -> u64 {
+        self.disputes
     }
 
     /// The parent of `epoch` and where that ended; `None` if the epoch is not known.
@@ -169,28 +176,28 @@ impl History {
             self.trim();
             return Ok(());
         };
-        let conflict = Err(RowConflict { epoch });
+        let was_row = known.has_row;
+        known.has_row |= from_row;
+        if known.contradicted {
+            return Ok(());
+        }
         if known.parent == parent {
-            known.has_row |= from_row;
-            if known.contradicted {
-                return Ok(());
-            }
             if let Some(both) = known.fork.intersect(fork) {
                 known.fork = both;
                 return Ok(());
             }
             known.fork = Fork::Unknown;
             known.contradicted = true;
-            return conflict;
-        }
-        if from_row && !known.has_row {
+        } else if from_row && !was_row {
             *known = Link { parent, fork, n, has_row: true, contradicted: false };
+        } else if from_row {
+            // Nothing before it can be told any more.
+            (known.parent, known.fork, known.contradicted) = (None, Fork::Unknown, true);
+        } else {
+            return Err(RowConflict { epoch });
         }
-        if from_row && known.parent != parent {
-            known.fork = Fork::Unknown;
-            known.contradicted = true;
-        }
-        conflict
+        self.disputes += 1;
+        Err(RowConflict { epoch })
     }
 
     fn trim(&mut self) {

@@ -61,7 +61,7 @@ impl Waits {
         now: Instant,
     ) -> Option<Effect> {
         let parked = Parked { floor, nodes, wait_for };
-        if !parked.floor.holds_under(&snapshot.leadership) {
+        if !parked.floor.holds_under(&snapshot.leadership, &snapshot.history) {
             // The leadership changed between the judgement and now.
             return Some(Effect::Wake(id, WaitEnd::Judge));
         }

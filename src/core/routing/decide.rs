@@ -18,7 +18,8 @@ pub fn decide(
     pick: u64,
 ) -> Plan {
     let fresh = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
-    let is_provable = ready.unprovable.is_none() && ready.floor.holds_under(&snapshot.leadership);
+    let is_provable = ready.unprovable.is_none()
+        && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
     let leader = snapshot.named_leader(now);
     match policy.level {
         Level::Eventual => {
@@ -129,7 +130,9 @@ fn refusal(ready: &Ready, snapshot: &Snapshot, now: Instant) -> Reason {
         Some(Unprovable::Split) => Reason::Split,
         Some(Unprovable::NoSample) => Reason::NotProvable,
         Some(Unprovable::UnknownEpoch { .. }) => Reason::UnknownEpoch,
-        None if !ready.floor.holds_under(&snapshot.leadership) => Reason::NotProvable,
+        None if !ready.floor.holds_under(&snapshot.leadership, &snapshot.history) => {
+            Reason::NotProvable
+        }
         None => {
             let seen = snapshot.nodes().any(|node| snapshot.view(node).is_some());
             let usual = if seen { Reason::NotCovered } else { Reason::NoNode };
@@ -192,7 +195,8 @@ pub struct Shadow {
 /// Judges the node the application would have read by itself.
 pub fn shadow(ready: &Ready, snapshot: &Snapshot, node: NodeId, now: Instant) -> Shadow {
     let leads = snapshot.named_leader(now).is_some_and(|leader| leader.node == node);
-    let is_provable = ready.unprovable.is_none() && ready.floor.holds_under(&snapshot.leadership);
+    let is_provable = ready.unprovable.is_none()
+        && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
     let fresh = is_provable && (leads || snapshot.satisfies(node, &ready.floor, now));
     Shadow { fresh, behind: snapshot.lag(node, now) }
 }

@@ -102,7 +102,7 @@ impl Snapshot {
 
     /// Says whether `place` covers all of a floor; else the first thing it lacks.
     pub fn coverage(&self, place: &Place, floor: &Floor) -> Coverage {
-        if !floor.holds_under(&self.leadership) {
+        if !floor.holds_under(&self.leadership, &self.history) {
             return Coverage::Unjudged;
         }
         for demand in floor.demands() {
@@ -150,7 +150,15 @@ impl Snapshot {
         let applied = self.view(node)?.applied?;
         let newest = self.trail.last()?;
         let covered = self.newest_covered(node, now)?;
-        let bytes = if covered == newest { 0 } else { applied.bytes_behind(newest.position) };
+        let last = self.view(node)?.place().last;
+        let bytes = if covered == newest {
+            0
+        } else if last == Some(newest.epoch) {
+            applied.bytes_behind(newest.position)
+        } else {
+            // Positions of two epochs have no distance.
+            return None;
+        };
         Some(Lag { bytes, time: now.since(covered.sent_at) })
     }
 }

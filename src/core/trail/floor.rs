@@ -1,7 +1,7 @@
 //! `Floor`: what one read demands. Not a position, and not a token.
 
 use crate::leader::Leadership;
-use crate::lineage::Epoch;
+use crate::lineage::{Epoch, History};
 use crate::position::Position;
 
 /// One demand of a floor: a position in an epoch.
@@ -21,22 +21,28 @@ pub struct Floor {
     demands: Vec<Demand>,
     /// The heads of the line its marks were judged against; `None`: it is about no session.
     heads: Option<Vec<Epoch>>,
+    /// How often the history had been disputed when they were judged.
+    disputes: u64,
 }
 
 impl Floor {
     /// A floor that every node satisfies.
     pub const fn none() -> Self {
-        Self { demands: Vec::new(), heads: None }
+        Self { demands: Vec::new(), heads: None, disputes: 0 }
     }
 
     /// Notes whose line its marks were judged against.
-    pub(super) fn judge_for(&mut self, leadership: &Leadership) {
+    pub(super) fn judge_for(&mut self, leadership: &Leadership, history: &History) {
         self.heads = Some(leadership.heads());
+        self.disputes = history.disputes();
     }
 
-    /// Says whether what was judged still holds: the same leaders' line is current.
-    pub fn holds_under(&self, leadership: &Leadership) -> bool {
-        self.heads.as_ref().is_none_or(|heads| leadership.has_heads(heads))
+    /// Says whether what was judged still holds: the same leaders' line is current, and no origin
+    /// was contradicted since.
+    pub fn holds_under(&self, leadership: &Leadership, history: &History) -> bool {
+        self.heads
+            .as_ref()
+            .is_none_or(|heads| leadership.has_heads(heads) && self.disputes == history.disputes())
     }
 
     /// Adds a demand; the higher one of an epoch stands.

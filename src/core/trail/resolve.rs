@@ -133,7 +133,7 @@ pub fn resolve(asked: &Requested<'_>, line: &Line<'_>, now: Instant) -> Resoluti
     if work.wants_sample && !asked.gave_up && line.leadership.leader().is_some() {
         return Resolution::NeedSample { since: asked.since };
     }
-    work.ready.floor.judge_for(line.leadership);
+    work.ready.floor.judge_for(line.leadership, line.history);
     Resolution::Ready(work.ready)
 }
 
@@ -239,7 +239,9 @@ impl Work<'_, '_> {
         for (epoch, mark) in component.marks() {
             self.mark(epoch, mark);
         }
-        self.prune(component);
+        if self.asked.known == Known::Yes {
+            self.prune(component);
+        }
     }
 
     fn mark(&mut self, epoch: Epoch, mark: Mark) {

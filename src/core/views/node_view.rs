@@ -183,6 +183,7 @@ impl NodeView {
                 self.in_recovery_at = Some(seen.sent_at);
             }
         }
+        self.check_branches(seen, history, guards);
         let shown = evidence.position();
         let grown = match (self.applied, shown) {
             (Some(known), Some(shown)) => known.join(shown),
@@ -196,7 +197,6 @@ impl NodeView {
             self.applied_received_at = seen.received_at;
         }
         self.prove(grown, guards);
-        self.check_branches(seen, history, guards);
     }
 
     /// A standby's position counts while its receiver names the timeline of its last row.
@@ -221,15 +221,15 @@ impl NodeView {
             self.shown.extend(rows.iter().map(|row| row.epoch));
         }
         self.shown.extend(self.row);
-        while self.shown.len() > REMEMBERED_MAX {
-            self.shown.pop_first();
-        }
         let on_one_line = match self.row {
             Some(last) => self.shown.iter().all(|row| history.descends(last, *row)),
             None => self.shown.is_empty(),
         };
         if !on_one_line {
             self.quarantine = self.quarantine.or(Some(Quarantine::TwoBranches));
+        }
+        while self.shown.len() > REMEMBERED_MAX {
+            self.shown.pop_first();
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) fn from_driver(address: &Address, error: &tokio_postgres::Error) -> S
             (Class::Denied, format!("{said}: {advice}"))
         }
         code if *code == SqlState::INVALID_CATALOG_NAME => {
-            let advice = "name the database that `tidegate init` prepared";
+            let advice = "name the database that `tidegate sql` was run in";
             (Class::Denied, format!("{said}: {advice}"))
         }
         code if *code == SqlState::TOO_MANY_CONNECTIONS => {
@@ -55,7 +55,7 @@ pub(super) fn from_driver(address: &Address, error: &tokio_postgres::Error) -> S
             (Class::TimedOut, format!("{said}: {advice}"))
         }
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
-            let advice = "run `tidegate init` again, which grants what is missing";
+            let advice = "run `tidegate sql | psql` again, which grants what is missing";
             (Class::Rejected, format!("{said}: {advice}"))
         }
         code => (Class::Rejected, format!("{said} (SQLSTATE {})", code.code())),

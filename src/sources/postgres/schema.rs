@@ -1,6 +1,6 @@
 //! The database objects of Tidegate, as the SQL an operator runs once.
 //!
-//! Applying it is `tidegate init`'s work; nothing here connects anywhere.
+//! `tidegate sql` prints it for psql; nothing here connects anywhere.
 
 /// The SQL for the home database of a partition: roles, table and functions.
 pub const HOME: &str = include_str!("schema.sql");

@@ -166,7 +166,7 @@ begin
 end
 $body$;
 
--- VERSION. Of these objects; `tidegate check` says when it is behind.
+-- VERSION. Of these objects; the service says when it is behind.
 create or replace function tidegate.version() returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 as $body$

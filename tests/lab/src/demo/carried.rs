@@ -85,7 +85,10 @@ pub(super) async fn job(stage: &Stage, claims: &mut Claims) -> Result<()> {
     ));
     say(&format!("{shown}...\"}}"));
     say(&format!("{JOBS} jobs with it: {}", with.words(stage)));
-    say(&format!("They waited for a standby, {} at most, and left the leader alone.", span(longest)));
+    say(&format!(
+        "They waited for a standby, {} at most, and left the leader alone.",
+        span(longest)
+    ));
     say(&format!("{JOBS} jobs without it: {}", without.words(stage)));
     claims.count("job: runs with the token that missed the row", with.missing(), 0, with.reads());
     at_least(claims, "without the token: runs that missed it", 1, without.missing(), JOBS);

@@ -83,7 +83,9 @@ pub async fn run(options: Options) -> ExitCode {
 /// All chapters, one after the other.
 async fn show(options: Options, claims: &mut Claims) -> Result<Stage> {
     remove_old_claims()?;
-    line("Tidegate names the servers that may answer a session's reads. Each of these reads is made");
+    line(
+        "Tidegate names the servers that may answer a session's reads. Each of these reads is made",
+    );
     line("on the server that was named, and checked there once more by a connection of the test.");
     if options.careless {
         line("The wrong way: every read demands nothing, so claims must fail.");

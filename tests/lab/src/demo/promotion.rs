@@ -33,7 +33,9 @@ pub(super) async fn promotion(stage: &Stage, claims: &mut Claims) -> Result<()> 
     for _ in 0..READS {
         leaderless.count(stage, &ana.read(form, Reading::Patient).await?, form).await?;
     }
-    say(&format!("r2 applies everything late. Ana saves row {form}; r1 has it; then the leader dies."));
+    say(&format!(
+        "r2 applies everything late. Ana saves row {form}; r1 has it; then the leader dies."
+    ));
     say(&format!("{READS} reads while nobody leads: {}", leaderless.words(stage)));
     r2.apply_delay(Duration::ZERO).await?;
     let begun = Instant::now();

@@ -95,7 +95,9 @@ async fn judge_labels(stage: &Stage, reads: &[Seen], claims: &mut Claims) -> Res
         let standby = stage.server(&seen.server)?;
         let truth = bytes(stage.bytes_behind(stage.cluster.leader(), standby).await?);
         let (server, label) = (&seen.server, lag(label));
-        say(&format!("The last label: {server} is {label} behind. Truth check on {server}: {truth}."));
+        say(&format!(
+            "The last label: {server} is {label} behind. Truth check on {server}: {truth}."
+        ));
     }
     at_least(claims, "label: stale answers that carried their lag", n.max(1), labelled, n);
     claims.count(
