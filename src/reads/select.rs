@@ -174,9 +174,11 @@ impl<S: TokenStore> Reads<S> {
                     if parks <= walk.parks_done {
                         continue;
                     }
+                    // What waiting for a leader sample took is part of the first budget.
+                    let begun = if parks == 1 { walk.since } else { now };
                     let ends_at = walk.ends_at;
                     let until =
-                        *walk.park_until.get_or_insert_with(|| (now + *budget).min(ends_at));
+                        *walk.park_until.get_or_insert_with(|| (begun + *budget).min(ends_at));
                     walk.parked = true;
                     let floor = judged.ready.floor.clone();
                     match handle.park(floor, nodes.clone(), WaitFor::Any, until).await {

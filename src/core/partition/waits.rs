@@ -4,6 +4,7 @@
 //! changed. It owns no timer.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Effect, Need, NeedId, WaitEnd, WaitFor};
 use crate::instant::Instant;
@@ -15,6 +16,8 @@ use crate::wait::{WaitId, WaitQueue};
 
 /// Requests for observations that may stand at once.
 const NEEDS_MAX: usize = 65_536;
+/// Longer than any caller waits for one.
+const NEED_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What a wait is parked on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -132,13 +135,16 @@ impl Waits {
         Some(Effect::Wake(id, end))
     }
 
-    /// Notes that somebody needs an observation; says whether there is room.
-    pub(super) fn need(&mut self, id: NeedId, need: Need, since: Instant) -> bool {
-        let room = self.needs.len() < NEEDS_MAX;
-        if room {
-            self.needs.insert(id, (need, since));
+    /// Notes that somebody needs an observation. Without room the oldest requests go: their callers
+    /// have long given up.
+    pub(super) fn need(&mut self, id: NeedId, need: Need, since: Instant) {
+        if self.needs.len() >= NEEDS_MAX {
+            self.needs.retain(|_, (_, asked)| since.since(*asked) < NEED_MAX_AGE);
         }
-        room
+        while self.needs.len() >= NEEDS_MAX {
+            self.needs.pop_first();
+        }
+        self.needs.insert(id, (need, since));
     }
 
     pub(super) fn unneed(&mut self, id: NeedId) {
