@@ -17,6 +17,7 @@ help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 demo: ## Shows it on real servers and checks it; KEEP=1 leaves them running.
+	@echo "building tidegate and its demo: minutes the first time"
 	@cargo build -q -p tidegate -p tidegate-lab --bins
 	@cargo run -q -p tidegate-lab --bin demo -- $(if $(KEEP),--keep) $(ARGS)
 

@@ -13,8 +13,9 @@ use crate::config::{Config, environment};
 pub(super) enum ConfigCommand {
     /// Check a file together with the TIDEGATE_ variables of this environment.
     ///
-    /// Names every wrong setting with its line. Key and password files are not opened, so a file
-    /// can be checked on another machine.
+    /// Names what is wrong with its line: first the first setting that cannot be read; once all
+    /// can be, every one that does not fit. Key and password files are not opened, so a file can
+    /// be checked on another machine.
     Check {
         /// The file to check, as docs/tidegate.example.toml shows one.
         file: PathBuf,

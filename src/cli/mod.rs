@@ -33,7 +33,7 @@ const START: &str = "\
 To start:
   tidegate sql | psql -h LEADER -d shop        install the functions, once
   tidegate token keygen --out token.key        make a key
-  cp docs/tidegate.example.toml tidegate.toml  and set your servers in it
+  cp docs/tidegate.example.toml tidegate.toml  and set system_id, servers and key in it
   tidegate config check tidegate.toml
   tidegate serve --config tidegate.toml
   curl http://127.0.0.1:7401/readyz

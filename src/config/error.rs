@@ -10,7 +10,8 @@ use thiserror::Error;
 pub enum ConfigError {
     /// The file cannot be read.
     #[error(
-        "{}: {cause}; name a file with --config, see docs/tidegate.example.toml",
+        "{}: {cause}; name a configuration file (serve: --config FILE), as \
+         docs/tidegate.example.toml shows one",
         .file.display()
     )]
     Unreadable {

@@ -78,7 +78,7 @@ fn from_transport(address: &Address, error: &tokio_postgres::Error) -> SourceErr
         return failure(address, Class::Tls, text);
     }
     if kind.starts_with("invalid configuration") || kind.starts_with("authentication error") {
-        text.push_str("; check the password of this partition");
+        text.push_str("; set `password_file` of this partition, and the password by ALTER ROLE");
         return failure(address, Class::Denied, text);
     }
     text.push_str("; check the address, listen_addresses there, and the network");
