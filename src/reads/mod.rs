@@ -4,7 +4,8 @@
 //! - [`wait`]: one wait, from its session to fresh nodes
 //! - [`record`]: evidence of a write or a read, turned into marks
 //!
-//! It knows no driver and no wire format, and decides nothing: the core's `resolve` and `decide` do.
+//! It knows no driver and no wire format, and decides nothing: the core's `resolve` and `decide`
+//! do.
 
 mod judged;
 pub mod record;

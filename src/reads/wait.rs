@@ -126,7 +126,8 @@ impl<S: TokenStore> Reads<S> {
                 Some(WaitedFor::Unknown)
             }
             Some(Unprovable::NoLeader | Unprovable::NoSample) => Some(WaitedFor::TimedOut),
-            // A read is told which promise does not hold; a wait can only say that nothing is known.
+            // A read is told which promise does not hold; a wait can only say that nothing is
+            // known.
             None => ready.ungated.then_some(WaitedFor::Unknown),
         }
     }

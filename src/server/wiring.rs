@@ -27,8 +27,8 @@ use crate::sources::postgres::{PostgresSource, Target};
 use crate::store::{FactFiles, MemoryStore};
 use crate::telemetry::Telemetry;
 
-/// Server majors the tests run on: only those serve sessions. That a crash changes the reset time is
-/// seen there, and promised nowhere.
+/// Server majors the tests run on: only those serve sessions. That a crash changes the reset time
+/// is seen there, and promised nowhere.
 const ACCEPTED_MAJORS: [u32; 2] = [15, 18];
 /// Facts are stored at most once in this time.
 const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);

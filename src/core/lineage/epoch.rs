@@ -1,4 +1,5 @@
-//! `Epoch`: one life of one leader on one timeline. Derived from what the server shows, never minted.
+//! `Epoch`: one life of one leader on one timeline. Derived from what the server shows, never
+//! minted.
 
 use std::fmt;
 

@@ -278,7 +278,7 @@ proptest! {
         prop_assert!(one_form_only(&bytes)?);
         let at = at.index(bytes.len());
         let flipped: Vec<u8> =
-            bytes.iter().enumerate().map(|(i, b)| if i == at { b ^ 1 << bit } else { *b }).collect();
+            bytes.iter().enumerate().map(|(i, b)| b ^ (u8::from(i == at) << bit)).collect();
         one_form_only(&flipped)?;
         let without: Vec<u8> = [&bytes[..at], &bytes[at + 1..]].concat();
         one_form_only(&without)?;

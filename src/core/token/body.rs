@@ -9,7 +9,7 @@
 //!             start: signed at the first, else the distance from the one before
 //! components= count { partition, system tag (4 bytes), head, marks }         by partition and tag
 //! head      = kind << 4 | marks << 1 | unresolved                       kind 0: positions are LSNs
-//! mark      = epoch, floor, after, upto, saw               by epoch; an epoch is its place in epochs
+//! mark      = epoch, floor, after, upto, saw             by epoch; an epoch is its place in epochs
 //!             after, upto, saw: floor - x + 1, or 0 if absent
 //! notices   = count { partition, kind, lost epoch, child epoch, told }      by the id they give
 //! acknowledged = count { id (8 bytes) }                                     ascending
