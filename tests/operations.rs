@@ -5,6 +5,8 @@
 
 #![expect(clippy::expect_used, reason = "a lab that fails is a failed test")]
 
+#[path = "operations/attacked.rs"]
+mod attacked;
 #[path = "operations/barrier.rs"]
 mod barrier;
 #[path = "operations/black_hole.rs"]
