@@ -267,6 +267,9 @@ impl Partition {
                 facts.end_all_of(seen.node)
             }
         };
+        // An epoch that the current one has grown from: nothing is decided by its facts any more.
+        let (history, heads) = (&self.snapshot.history, self.snapshot.leadership.heads());
+        facts.trim(|epoch| heads.iter().any(|h| *h != epoch && history.descends(*h, epoch)));
         self.facts_dirty |= changed;
     }
 

@@ -8,8 +8,10 @@ use crate::lineage::Epoch;
 use crate::position::Position;
 use crate::views::NodeId;
 
-/// Epochs whose facts are kept; the oldest by storage order go first.
+/// Epochs whose facts are kept while those of others can be spared.
 const FACTS_MAX: usize = 256;
+/// Epochs beyond which nothing is learned of another: what is not known covers nothing.
+const FACTS_LIMIT: usize = 4 * FACTS_MAX;
 
 /// What polls have shown of one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,12 +68,28 @@ impl Facts {
 
     /// Joins facts of one epoch in; says whether anything changed.
     pub fn join(&mut self, epoch: Epoch, facts: EpochFacts) -> bool {
-        let joined = self.epochs.get(&epoch).map_or(facts, |own| own.join(facts));
-        let changed = self.epochs.insert(epoch, joined) != Some(joined);
-        while self.epochs.len() > FACTS_MAX {
-            self.epochs.pop_first();
+        let own = self.epochs.get(&epoch);
+        if own.is_none() && self.epochs.len() >= FACTS_LIMIT {
+            return false;
         }
-        changed
+        let joined = own.map_or(facts, |own| own.join(facts));
+        self.epochs.insert(epoch, joined) != Some(joined)
+    }
+
+    /// Forgets facts that can be spared, the oldest by storage order first, while there are many.
+    ///
+    /// Those of a line that no head continues must stay: they are all that is known of a former
+    /// twin.
+    pub fn trim(&mut self, can_be_spared: impl Fn(Epoch) -> bool) {
+        let excess = self.epochs.len().saturating_sub(FACTS_MAX);
+        let spared = self
+            .epochs
+            .iter()
+            .filter(|(epoch, facts)| facts.node.is_none() || can_be_spared(**epoch));
+        let spared: Vec<Epoch> = spared.map(|(epoch, _)| *epoch).take(excess).collect();
+        for epoch in spared {
+            self.epochs.remove(&epoch);
+        }
     }
 
     /// Notes that `node` was seen in recovery: every epoch it led has ended.
@@ -103,5 +121,48 @@ impl Facts {
     /// All epochs with their facts, in storage order.
     pub fn iter(&self) -> impl Iterator<Item = (Epoch, EpochFacts)> + '_ {
         self.epochs.iter().map(|(epoch, facts)| (*epoch, *facts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lineage::Life;
+
+    fn epoch(life: i64) -> Epoch {
+        Epoch::new(1, Life { start: life, reset: life })
+    }
+
+    fn led_by(node: u16) -> EpochFacts {
+        EpochFacts {
+            node: Some(NodeId::new(node)),
+            flush_seen: Position::START,
+            flush_starts_page: false,
+            replay: None,
+            ended: true,
+        }
+    }
+
+    #[test]
+    fn a_leader_that_restarts_for_ever_does_not_wash_out_a_former_twin() {
+        let (twin, mut facts) = (epoch(0), Facts::new());
+        facts.join(twin, led_by(1));
+        for life in 1..2_000 {
+            facts.join(epoch(life), led_by(0));
+            facts.trim(|epoch| epoch != twin);
+            assert!(facts.epochs.len() <= FACTS_MAX);
+        }
+        assert_eq!(facts.of(twin), Some(&led_by(1)));
+    }
+
+    #[test]
+    fn what_cannot_be_spared_is_bounded_and_never_replaced() {
+        let mut facts = Facts::new();
+        for life in 0..5_000 {
+            facts.join(epoch(life), led_by(0));
+            facts.trim(|_| false);
+        }
+        assert_eq!(facts.epochs.len(), FACTS_LIMIT);
+        assert!(facts.of(epoch(0)).is_some() && facts.of(epoch(4_999)).is_none());
     }
 }
