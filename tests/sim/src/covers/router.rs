@@ -11,7 +11,8 @@ use tidegate_core::lineage::{Epoch, History, Incarnation, LineageRow, SystemId};
 use tidegate_core::position::Position;
 use tidegate_core::views::{NodeId, NodeView, Observation};
 
-use crate::world::{Doing, Random, SERVERS, World, position};
+use super::world::{Doing, SERVERS, World, position};
+use crate::random::Random;
 
 pub(crate) struct Router {
     pub(crate) history: History,

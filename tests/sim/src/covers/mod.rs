@@ -6,33 +6,38 @@
 //! only loosely judged. Who leads and which node is chosen is not looked at: any epoch may be the
 //! head, and any node on its line is asked.
 
-#![expect(clippy::expect_used, reason = "a broken world or router must end the test")]
-
 mod router;
 mod world;
+
+use std::ops::RangeInclusive;
 
 use router::Router;
 use tidegate_core::guards::Guards;
 use tidegate_core::lineage::{Epoch, Relation};
 use tidegate_core::position::Position;
 use tidegate_core::views::Coverage;
-use world::{Doing, Line, Random, SERVERS, Set, World, position, set_of};
+use world::{Doing, Line, SERVERS, Set, World, position, set_of};
 
-/// Things that happen in one world.
-const STEPS: usize = 120;
+use crate::random::Random;
+
+/// Things that happen in one world, and verdicts asked for there.
+pub const STEPS: usize = 120;
 
 /// What many worlds have shown.
-#[derive(Default)]
-struct Found {
-    cases: u64,
+#[derive(Clone, Default, Debug)]
+pub struct Found {
+    /// Verdicts asked for.
+    pub cases: u64,
     /// Verdicts that were false.
-    disagreements: u64,
+    pub disagreements: u64,
     /// The seed and verdict of the first.
-    first: Option<(u64, String)>,
-    /// How often it was said of how often it was so.
-    alive: [u64; 2],
-    lost: [u64; 2],
-    covered: [u64; 2],
+    pub first: Option<(u64, String)>,
+    /// How often a mark was said to be alive, and was.
+    pub alive: [u64; 2],
+    /// How often a mark was said to be lost, and was.
+    pub lost: [u64; 2],
+    /// How often a node was said to cover a mark, and did.
+    pub covered: [u64; 2],
 }
 
 /// One mark, the head it is judged for, and what is in both.
@@ -172,60 +177,7 @@ fn live(seed: u64, guards: Guards) -> Found {
     found
 }
 
-fn worlds(count: u64, guards: Guards) -> Found {
-    (1..=count).map(|seed| live(seed, guards)).fold(Found::default(), Found::add)
-}
-
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are what the run is for")]
-fn a_million_verdicts_agree_with_the_records() {
-    let found = worlds(1_000_000_u64.div_ceil(STEPS as u64), Guards::on());
-    println!("\ncovers: {found}");
-    assert!(found.cases >= 1_000_000);
-    assert_eq!(found.disagreements, 0, "{found}");
-    for [said, so] in [found.alive, found.lost, found.covered] {
-        assert!(said * 10 > so && so * 10 > found.cases, "it says too little: {found}");
-    }
-}
-
-/// Each rule whose absence these worlds show.
-#[cfg(feature = "unsafe-guards")]
-mod without {
-    use super::*;
-
-    fn shows(rule: &str) {
-        let guards = Guards::without(rule).expect("a rule of that name");
-        let found = worlds(4_000, guards);
-        assert!(found.disagreements > 0, "{rule} prevents nothing here: {found}");
-    }
-
-    #[test]
-    fn durability_a_position_of_another_life_is_taken_for_the_mark() {
-        shows("durability");
-    }
-
-    #[test]
-    fn fork_interval_the_unclear_part_of_an_epoch_is_taken_for_alive() {
-        shows("fork_interval");
-    }
-
-    #[test]
-    fn leader_first_a_node_covers_what_its_leader_lost() {
-        shows("leader_first");
-    }
-
-    #[test]
-    fn diverged_a_node_of_another_branch_covers_the_common_part() {
-        shows("diverged");
-    }
-
-    #[test]
-    fn place_counts_a_new_timeline_is_taken_for_the_old_one() {
-        shows("place_counts");
-    }
-
-    #[test]
-    fn incarnation_a_restarted_standby_is_taken_for_what_it_was() {
-        shows("incarnation");
-    }
+/// Lives the worlds of these seeds under these rules.
+pub fn worlds(seeds: RangeInclusive<u64>, guards: Guards) -> Found {
+    seeds.map(|seed| live(seed, guards)).fold(Found::default(), Found::add)
 }

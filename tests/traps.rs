@@ -1,0 +1,19 @@
+//! The traps of a real PostgreSQL: each is walked into first, then shown to be closed.
+//!
+//! Every test is named `trap_...` and shows the wrong way's wrong answer on the same servers on
+//! which the right way is right. What a session may promise at all is `tests/scenarios.rs`.
+
+#![allow(clippy::expect_used, reason = "a lab that fails is a failed test")]
+
+#[path = "traps/capture.rs"]
+mod capture;
+#[path = "traps/crash_table.rs"]
+mod crash_table;
+#[path = "traps/lineage.rs"]
+mod lineage;
+#[path = "traps/pooled.rs"]
+mod pooled;
+#[path = "traps/reading.rs"]
+mod reading;
+#[path = "traps/servers.rs"]
+mod servers;

@@ -1,0 +1,1 @@
+//! Where a write is captured, and what each wrong way misses.

@@ -1,0 +1,1 @@
+//! What a restart looks like from outside, on every accepted major.

@@ -1,0 +1,1 @@
+//! A pooler between the application and its replica.

@@ -1,0 +1,1 @@
+//! How a read is checked and raised, and what each wrong way misses.

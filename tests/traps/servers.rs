@@ -1,0 +1,1 @@
+//! Which server answered, in which life: what an address cannot tell.
