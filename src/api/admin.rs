@@ -142,7 +142,11 @@ fn why_text(why: WhyNot, leads: bool) -> String {
         WhyNot::Uncounted => {
             "its receiver does not name the timeline of its last lineage row".to_owned()
         }
-        WhyNot::UntestedMajor => "a server major that was not tested".to_owned(),
+        WhyNot::UntestedMajor => {
+            "its PostgreSQL major was not tested: name it in `accepted_majors` of the partition \
+             to let it serve sessions"
+                .to_owned()
+        }
     }
 }
 
@@ -154,7 +158,7 @@ fn alarms(snapshot: &Snapshot) -> Vec<String> {
     if snapshot.row_unwritable {
         alarms.push("LINEAGE_UNWRITABLE: the lineage row could not be written".to_owned());
     }
-    for head in snapshot.leadership.heads() {
+    for head in &snapshot.leadership.heads() {
         if let Some((Some(parent), Fork::Unknown)) = snapshot.history.origin(head) {
             alarms.push(format!(
                 "where epoch {parent} ended is unknown: its marks are resolved upward"

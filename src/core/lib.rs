@@ -10,6 +10,7 @@
 //! ```
 
 pub mod evidence;
+pub mod few;
 pub mod guards;
 pub mod instant;
 pub mod leader;

@@ -403,7 +403,8 @@ impl Partition {
         Some((view.incarnation, view.role, view.quarantine, place.last, place.counted.is_some()))
     }
 
-    fn publish(&self, effects: &mut Vec<Effect>) {
+    fn publish(&mut self, effects: &mut Vec<Effect>) {
+        self.snapshot.settle();
         effects.push(Effect::Publish(Arc::new(self.snapshot.clone())));
     }
 

@@ -340,6 +340,6 @@ fn system_of(snapshot: &Snapshot, leader: Contender) -> tidegate_core::lineage::
 
 /// The epoch of the leader, as text for people and logs.
 pub(super) fn epoch_text(snapshot: &Snapshot) -> String {
-    let head = snapshot.leadership.heads().into_iter().next();
-    head.map_or_else(String::new, |epoch| epoch.to_string())
+    let heads = snapshot.leadership.heads();
+    heads.first().map_or_else(String::new, Epoch::to_string)
 }

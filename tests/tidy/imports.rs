@@ -120,7 +120,7 @@ const ROOMS: &[Room] = &[
 
 /// The rooms of the core, lowest first; those on one line do not see each other.
 const CORE: &[&[&str]] = &[
-    &["guards", "instant"],
+    &["few", "guards", "instant"],
     &["position"],
     &["lineage"],
     &["token"],

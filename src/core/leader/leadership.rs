@@ -1,6 +1,7 @@
 //! `Leadership`: which of the writable nodes leads, if any. It decides no freshness by itself: a
 //! wrong choice is told as loss, never served as fresh.
 
+use crate::few::Few;
 use crate::guards::Guards;
 use crate::lineage::{Epoch, History};
 use crate::views::NodeId;
@@ -62,11 +63,11 @@ impl Leadership {
     }
 
     /// The ends of the lines that count: the leader's, the last leader's, or every head of a split.
-    pub fn heads(&self) -> Vec<Epoch> {
+    pub fn heads(&self) -> Few<Epoch> {
         match self {
-            Self::Nobody => Vec::new(),
-            Self::Leader(leader) => vec![leader.epoch],
-            Self::Last(epoch) => vec![*epoch],
+            Self::Nobody => Few::none(),
+            Self::Leader(leader) => Few::one(leader.epoch),
+            Self::Last(epoch) => Few::one(*epoch),
             Self::Split(heads) => heads.iter().map(|head| head.epoch).collect(),
         }
     }

@@ -124,7 +124,7 @@ impl History {
 
     /// Says whether `epoch` is `head` or something it grew from.
     pub fn descends(&self, head: Epoch, epoch: Epoch) -> bool {
-        self.chain(head).any(|e| e == epoch)
+        head == epoch || self.chain(head).any(|e| e == epoch)
     }
 
     /// The epoch on `head`'s chain that directly followed `epoch`.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{AboveCap, Guarantee, Level, Plan, Policy, Reason, Step};
+use crate::few::Few;
 use crate::instant::Instant;
 use crate::snapshot::{Lag, Snapshot, WhyNot};
 use crate::trail::{Ready, Unprovable};
-use crate::views::NodeId;
+use crate::views::{NodeId, NodeSet};
 
 /// Plans one read. `pick` is a random number: it spreads reads over equally good replicas.
 pub fn decide(
@@ -17,45 +18,42 @@ pub fn decide(
     now: Instant,
     pick: u64,
 ) -> Plan {
-    let fresh = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
     let is_provable = ready.unprovable.is_none()
         && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
-    let leader = snapshot.named_leader(now);
+    let leader = || snapshot.named_leader(now);
     match policy.level {
         Level::Eventual => {
             let readable = snapshot.nodes().filter(|node| snapshot.readable(*node, now));
             let replica = choose(readable.collect(), snapshot, policy, previous, pick);
             let step = replica.map(|node| Step::Serve { node });
             let step =
-                step.or_else(|| leader.map(|leader| Step::Leader { leader, fallback: false }));
-            return Plan { steps: vec![step.unwrap_or(Step::Refuse { reason: Reason::NoNode })] };
+                step.or_else(|| leader().map(|leader| Step::Leader { leader, fallback: false }));
+            return Plan::of(step.unwrap_or(Step::Refuse { reason: Reason::NoNode }));
         }
         Level::Leader => {
             let reason =
                 if snapshot.leadership.is_split() { Reason::Split } else { Reason::NoLeader };
-            let step = leader.map(|leader| Step::Leader { leader, fallback: false });
-            return Plan { steps: vec![step.unwrap_or(Step::Refuse { reason })] };
+            let step = leader().map(|leader| Step::Leader { leader, fallback: false });
+            return Plan::of(step.unwrap_or(Step::Refuse { reason }));
         }
         Level::Session | Level::Bounded | Level::Global => {}
     }
     if is_provable
-        && let Some(node) = {
-            let covering: Vec<NodeId> = snapshot.nodes().filter(fresh).collect();
-            choose(covering, snapshot, policy, previous, pick)
-        }
+        && let satisfying = snapshot.satisfying(&ready.floor, now)
+        && let Some(node) = choose(satisfying, snapshot, policy, previous, pick)
     {
-        return Plan { steps: vec![Step::Serve { node }] };
+        return Plan::of(Step::Serve { node });
     }
     let hopeful: Vec<NodeId> =
         snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).collect();
     let can_wait = is_provable && !hopeful.is_empty();
-    let mut steps = Vec::new();
+    let mut steps = Few::none();
     if can_wait && !policy.wait_budget.is_zero() {
         steps.push(Step::Park { nodes: hopeful.clone(), budget: policy.wait_budget });
     }
     if policy.may_fall_back
         && is_provable
-        && let Some(leader) = leader
+        && let Some(leader) = leader()
     {
         steps.push(Step::Leader { leader, fallback: true });
     }
@@ -79,7 +77,7 @@ pub fn decide(
 
 /// Among equally good replicas: the caller's zone, the one it read before, else an even spread.
 fn choose(
-    mut nodes: Vec<NodeId>,
+    mut nodes: NodeSet,
     snapshot: &Snapshot,
     policy: &Policy,
     previous: Option<NodeId>,
@@ -89,13 +87,16 @@ fn choose(
         let near = |node: &NodeId| {
             snapshot.settings.nodes.get(node.index()).is_some_and(|n| n.zone == policy.zone)
         };
-        if nodes.iter().any(near) {
-            nodes.retain(near);
+        let nearby: NodeSet = nodes.iter().filter(near).collect();
+        if !nearby.is_empty() {
+            nodes = nearby;
         }
     }
-    let count = u64::try_from(nodes.len()).ok().filter(|count| *count > 0)?;
-    let index = usize::try_from(pick % count).unwrap_or(0);
-    previous.filter(|node| nodes.contains(node)).or_else(|| nodes.get(index).copied())
+    if let Some(previous) = previous.filter(|node| nodes.contains(*node)) {
+        return Some(previous);
+    }
+    let count = Some(u64::from(nodes.len())).filter(|count| *count > 0)?;
+    nodes.iter().nth(usize::try_from(pick % count).unwrap_or(0))
 }
 
 /// Says whether waiting for a replica can be of use.

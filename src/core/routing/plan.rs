@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::few::Few;
 use crate::leader::Contender;
 use crate::snapshot::Lag;
 use crate::views::NodeId;
@@ -100,5 +101,12 @@ pub enum Step {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// The steps.
-    pub steps: Vec<Step>,
+    pub steps: Few<Step>,
+}
+
+impl Plan {
+    /// The plan of one step.
+    pub(super) const fn of(step: Step) -> Self {
+        Self { steps: Few::one(step) }
+    }
 }

@@ -49,12 +49,15 @@ impl Snapshot {
     /// # Errors
     /// [`WhyNot`] names the first reason against it.
     pub fn eligible(&self, node: NodeId, now: Instant) -> Result<Place, WhyNot> {
+        let standing = self.standing(node).ok_or(WhyNot::Unseen)?;
+        standing.eligible(now).copied()
+    }
+
+    /// Where a replica stands, or the first reason against it besides the age of its view.
+    pub(super) fn place_of(&self, node: NodeId) -> Result<Place, WhyNot> {
         let view = self.view(node).ok_or(WhyNot::Unseen)?;
         if self.drained.get(node.index()).is_none_or(|drained| *drained) {
             return Err(WhyNot::Drained);
-        }
-        if now.since(view.sent_at) > self.settings.view_max_age {
-            return Err(WhyNot::ViewTooOld);
         }
         if let Some(why) = self.quarantine(node) {
             return Err(WhyNot::Quarantined(why));
@@ -124,7 +127,7 @@ impl Snapshot {
     }
 
     /// Off the line of every head: its last row is not on the chain, or ended below its position.
-    fn is_diverged(&self, view: &NodeView) -> bool {
+    pub(super) fn is_diverged(&self, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
         if heads.is_empty() || !self.settings.guards.diverged() {
             return false;
@@ -142,21 +145,6 @@ impl Snapshot {
         match (end, view.applied) {
             (Some(end), Some(applied)) => !end.covers(applied),
             (None, _) | (_, None) => false,
-        }
-    }
-
-    /// Says whether a node off the leader's line was seen lately.
-    pub(super) fn is_stray(&self, node: NodeId, now: Instant) -> bool {
-        let Some(view) = self.view(node) else { return false };
-        if now.since(view.sent_at) > self.settings.view_max_age {
-            return false;
-        }
-        match view.role {
-            ViewRole::Writable(epoch) => {
-                self.leadership.leader().is_some_and(|leader| leader.epoch != epoch)
-            }
-            // Without a row nobody knows what it holds.
-            ViewRole::Standby => view.row.is_none() || self.is_diverged(view),
         }
     }
 }

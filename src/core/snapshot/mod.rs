@@ -4,19 +4,22 @@
 
 mod eligibility;
 mod settings;
+mod standing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use eligibility::WhyNot;
 pub use settings::{NodeSettings, Settings};
+use standing::Standing;
 
 use crate::instant::Instant;
 use crate::leader::{Contender, Facts, Leadership};
 use crate::lineage::{Epoch, History, Relation};
+use crate::position::Position;
 use crate::token::ComponentKey;
 use crate::trail::{Floor, LeaderTrail, Line, Sample};
-use crate::views::{Coverage, NodeId, NodeView, Place, ViewRole};
+use crate::views::{Coverage, NodeId, NodeSet, NodeView, Place, ViewRole};
 
 /// What was last known of one partition.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub struct Snapshot {
     pub facts: Arc<Facts>,
     /// The row of the leader's epoch could not be written.
     pub row_unwritable: bool,
+    /// What follows from the rest for each node, as of the last [`Snapshot::settle`].
+    standings: Arc<[Standing]>,
 }
 
 /// How far a node is behind what the leader was seen to have.
@@ -54,7 +59,7 @@ impl Snapshot {
     /// The snapshot before anything was seen.
     pub fn unseen(key: ComponentKey, settings: Arc<Settings>) -> Self {
         let nodes = settings.nodes.len();
-        Self {
+        let mut unseen = Self {
             key,
             settings,
             views: vec![None; nodes],
@@ -64,7 +69,24 @@ impl Snapshot {
             trail: Arc::new(LeaderTrail::new()),
             facts: Arc::new(Facts::new()),
             row_unwritable: false,
-        }
+            standings: Arc::default(),
+        };
+        unseen.settle();
+        unseen
+    }
+
+    /// Works out what follows for each node. Whoever changes a part must do so before it is read.
+    pub(crate) fn settle(&mut self) {
+        self.standings = self.nodes().map(|node| self.stand(node)).collect();
+    }
+
+    fn standing(&self, node: NodeId) -> Option<&Standing> {
+        let standing = self.standings.get(node.index());
+        debug_assert!(
+            standing.is_none_or(|standing| *standing == self.stand(node)),
+            "a snapshot was read before it was settled"
+        );
+        standing
     }
 
     /// Every configured node.
@@ -90,6 +112,11 @@ impl Snapshot {
         }
     }
 
+    /// Says whether a node off the leader's line was seen lately.
+    fn is_stray(&self, node: NodeId, now: Instant) -> bool {
+        self.standing(node).is_some_and(|standing| standing.is_stray(now))
+    }
+
     /// The leader, if it was seen lately enough to be named.
     pub fn named_leader(&self, now: Instant) -> Option<Contender> {
         let leader = self.leadership.leader()?;
@@ -105,11 +132,16 @@ impl Snapshot {
         if !floor.holds_under(&self.leadership, &self.history) {
             return Coverage::Unjudged;
         }
+        let flushed = place.last.and_then(|epoch| self.facts.flush_seen(epoch));
+        self.covered(place, flushed, floor)
+    }
+
+    /// Says whether `place` covers a floor that holds; `flushed` is of the epoch it stands in.
+    fn covered(&self, place: &Place, flushed: Option<Position>, floor: &Floor) -> Coverage {
+        let guards = &self.settings.guards;
         for demand in floor.demands() {
-            let flush_seen = self.facts.flush_seen(demand.epoch);
-            let guards = &self.settings.guards;
             let (epoch, position) = (demand.epoch, demand.position);
-            match place.covers(&self.history, epoch, position, flush_seen, guards) {
+            match place.covers(&self.history, epoch, position, flushed, guards) {
                 Coverage::Covered => {}
                 lacking @ (Coverage::Applied(_)
                 | Coverage::Flushed(_)
@@ -119,6 +151,22 @@ impl Snapshot {
             }
         }
         Coverage::Covered
+    }
+
+    /// The nodes that may serve a session's read now, and have all of `floor`.
+    pub fn satisfying(&self, floor: &Floor, now: Instant) -> NodeSet {
+        if !floor.holds_under(&self.leadership, &self.history) {
+            return NodeSet::new();
+        }
+        let satisfies = |node: &NodeId| {
+            self.standing(*node).is_some_and(|standing| {
+                let place = standing.eligible(now);
+                place.is_ok_and(|place| {
+                    self.covered(place, standing.flushed, floor) == Coverage::Covered
+                })
+            })
+        };
+        self.nodes().filter(satisfies).collect()
     }
 
     /// Says whether a node may serve a session's read now, and has all of `floor`.

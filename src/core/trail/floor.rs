@@ -1,5 +1,6 @@
 //! `Floor`: what one read demands. Not a position, and not a token.
 
+use crate::few::Few;
 use crate::leader::Leadership;
 use crate::lineage::{Epoch, History};
 use crate::position::Position;
@@ -18,9 +19,9 @@ pub struct Demand {
 /// The marks behind it were judged against one line of leaders; of another line it says nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Floor {
-    demands: Vec<Demand>,
+    demands: Few<Demand>,
     /// The heads of the line its marks were judged against; `None`: it is about no session.
-    heads: Option<Vec<Epoch>>,
+    heads: Option<Few<Epoch>>,
     /// How often the history had been disputed when they were judged.
     disputes: u64,
 }
@@ -28,7 +29,7 @@ pub struct Floor {
 impl Floor {
     /// A floor that every node satisfies.
     pub const fn none() -> Self {
-        Self { demands: Vec::new(), heads: None, disputes: 0 }
+        Self { demands: Few::none(), heads: None, disputes: 0 }
     }
 
     /// Notes whose line its marks were judged against.
@@ -59,7 +60,7 @@ impl Floor {
     }
 
     /// Says whether it demands nothing.
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.demands.is_empty()
     }
 }

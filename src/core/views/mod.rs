@@ -3,8 +3,10 @@
 //! A view never overstates: what cannot be proven covers nothing. This room does not decide who
 //! leads.
 
+mod node_set;
 mod node_view;
 mod observation;
 
+pub use node_set::NodeSet;
 pub use node_view::{Coverage, NodeView, Place, Quarantine, Taken, ViewRole};
 pub use observation::{NodeId, Observation};

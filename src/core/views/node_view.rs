@@ -294,7 +294,8 @@ pub enum Coverage {
 impl Place {
     /// Says whether the place covers an *alive* mark of `epoch` with this floor.
     ///
-    /// `flush_seen` is the highest flush position the leader of `epoch` was polled at.
+    /// `flush_seen` is the highest flush position the leader of `epoch` was polled at; it counts
+    /// only where that is the last epoch here.
     pub fn covers(
         &self,
         history: &History,

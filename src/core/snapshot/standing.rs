@@ -1,0 +1,66 @@
+//! `Standing`: what a snapshot says of one node at any time, worked out once when it is published.
+//!
+//! Only the age of a view depends on when it is asked. Everything here follows from the other parts
+//! of the snapshot, and builds with assertions compare the two at every question.
+
+use super::{Snapshot, WhyNot};
+use crate::instant::Instant;
+use crate::position::Position;
+use crate::views::{NodeId, Place, ViewRole};
+
+/// What a snapshot says of one node at any time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Standing {
+    /// Where it stands, or the first reason against it besides the age of its view.
+    place: Result<Place, WhyNot>,
+    /// The highest flush position seen of the epoch it stands in.
+    pub(super) flushed: Option<Position>,
+    /// From the next instant on its view is too old; the start of time if it was never seen.
+    too_old_after: Instant,
+    /// It was last seen off the leader's line.
+    stray: bool,
+}
+
+impl Standing {
+    /// Where the node stands, if it may serve a session's read at `now`.
+    pub(super) fn eligible(&self, now: Instant) -> Result<&Place, WhyNot> {
+        match &self.place {
+            Err(why @ (WhyNot::Unseen | WhyNot::Drained)) => Err(*why),
+            Ok(_) | Err(_) if now > self.too_old_after => Err(WhyNot::ViewTooOld),
+            Ok(place) => Ok(place),
+            Err(why) => Err(*why),
+        }
+    }
+
+    /// Says whether the node was seen off the leader's line lately.
+    pub(super) fn is_stray(&self, now: Instant) -> bool {
+        self.stray && now <= self.too_old_after
+    }
+}
+
+impl Snapshot {
+    /// What follows from all other parts for one node.
+    pub(super) fn stand(&self, node: NodeId) -> Standing {
+        let place = self.place_of(node);
+        let last = place.ok().and_then(|place| place.last);
+        let seen = self.view(node).map(|view| view.sent_at + self.settings.view_max_age);
+        Standing {
+            place,
+            flushed: last.and_then(|epoch| self.facts.flush_seen(epoch)),
+            too_old_after: seen.unwrap_or_default(),
+            stray: self.is_off_the_line(node),
+        }
+    }
+
+    /// Says whether the last view of a node is off the leader's line.
+    fn is_off_the_line(&self, node: NodeId) -> bool {
+        let Some(view) = self.view(node) else { return false };
+        match view.role {
+            ViewRole::Writable(epoch) => {
+                self.leadership.leader().is_some_and(|leader| leader.epoch != epoch)
+            }
+            // Without a row nobody knows what it holds.
+            ViewRole::Standby => view.row.is_none() || self.is_diverged(view),
+        }
+    }
+}
