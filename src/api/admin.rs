@@ -159,7 +159,7 @@ fn alarms(snapshot: &Snapshot) -> Vec<String> {
         alarms.push("LINEAGE_UNWRITABLE: the lineage row could not be written".to_owned());
     }
     for head in &snapshot.leadership.heads() {
-        if let Some((Some(parent), Fork::Unknown)) = snapshot.history.origin(head) {
+        if let Some((Some(parent), Fork::Unknown)) = snapshot.history.origin(*head) {
             alarms.push(format!(
                 "where epoch {parent} ended is unknown: its marks are resolved upward"
             ));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Contender;
-use tidegate_core::lineage::Incarnation;
+use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::{WaitEnd, WaitFor};
 use tidegate_core::routing::{
     Guarantee, Plan, Policy, Reason, Shadow, Step, decide, lineage_reason, met, shadow, valid_for,
