@@ -15,5 +15,6 @@ mod law_tests;
 mod names;
 mod partition_tests;
 mod stage;
+mod track_record_tests;
 mod words;
 mod world;
