@@ -17,6 +17,8 @@ mod budgets;
 mod leaving;
 #[path = "operations/mass_wake.rs"]
 mod mass_wake;
+#[path = "operations/pace.rs"]
+mod pace;
 #[path = "operations/polls.rs"]
 mod polls;
 #[path = "operations/stage.rs"]

@@ -21,6 +21,9 @@ use crate::ports::{Command, Demand, PositionSource, Reading, SourceError};
 /// Polls are never sent closer than this, whatever is demanded; a sample is sent at once.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// The runtime's timers count in milliseconds: one that nothing disturbs ends at most this late.
+const TIMER_STEP: Duration = Duration::from_millis(1);
+
 /// Polls one PostgreSQL server.
 #[derive(Debug)]
 pub struct PostgresSource {
@@ -44,7 +47,14 @@ impl PositionSource for PostgresSource {
         stop: CancellationToken,
     ) {
         let Self { target, clock } = self;
-        let desk = Desk { node: target.node, clock, demand, commands, readings, sent_at: None };
+        let desk = Desk {
+            node: target.node,
+            clock,
+            demand,
+            commands,
+            readings,
+            polled: Polled::default(),
+        };
         tokio::select! {
             biased;
             () = stop.cancelled() => {}
@@ -63,8 +73,15 @@ struct Desk {
     demand: watch::Receiver<Demand>,
     commands: mpsc::Receiver<Command>,
     readings: mpsc::Sender<(NodeId, Reading)>,
-    /// When the last poll on this connection was sent.
+    polled: Polled,
+}
+
+/// The last poll on this connection, from which the time of the next one follows.
+#[derive(Default)]
+struct Polled {
     sent_at: Option<Instant>,
+    /// How much later than due its timer ended, as far as that is the timer's doing.
+    late: Duration,
 }
 
 /// What to do next.
@@ -102,7 +119,7 @@ async fn ask_until_it_fails(
     backoff: &mut Backoff,
 ) -> Result<(SourceError, Instant), Unread> {
     // A new connection asks at once.
-    desk.sent_at = None;
+    desk.polled = Polled::default();
     loop {
         let turn = desk.next_turn().await?;
         let sent_at = desk.clock.now();
@@ -114,7 +131,7 @@ async fn ask_until_it_fails(
                 match answer.unwrap_or_else(|_| Err(too_late())) {
                     Ok((observation, faults)) => {
                         backoff.reset();
-                        desk.sent_at = Some(observation.sent_at);
+                        desk.polled.sent_at = Some(observation.sent_at);
                         desk.tell(Reading::Observed { observation, faults }).await?;
                     }
                     Err(error) => return Ok((error, sent_at)),
@@ -133,8 +150,22 @@ async fn ask_until_it_fails(
                         return Ok((error, sent_at));
                     }
                     // What was written is to be seen.
-                    Some(_) | None => desk.sent_at = None,
+                    Some(_) | None => desk.polled = Polled::default(),
                 }
+            }
+        }
+    }
+}
+
+impl Polled {
+    /// When the next poll is due: an interval after the last one was, so that late timers do not
+    /// add up; `None`: at once, if a sample is demanded that the last one is too old for.
+    fn next_due(&self, demand: Demand) -> Option<Instant> {
+        let sent_at = self.sent_at?;
+        match demand.sample_after {
+            Some(after) if sent_at < after => None,
+            Some(_) | None => {
+                Some(sent_at + demand.interval.saturating_sub(self.late).max(INTERVAL_MIN))
             }
         }
     }
@@ -145,25 +176,20 @@ impl Desk {
     /// here only afterwards.
     async fn next_turn(&mut self) -> Result<Turn, Unread> {
         loop {
-            let due_at = self.due_at();
+            let demand = *self.demand.borrow_and_update();
+            let due_at = self.polled.next_due(demand);
             tokio::select! {
                 biased;
                 () = self.readings.closed() => return Err(Unread),
                 Some(command) = self.commands.recv() => return Ok(Turn::Do(command)),
-                () = self.clock.sleep_until(due_at) => return Ok(Turn::Poll),
+                () = self.clock.sleep_until(due_at.unwrap_or_default()) => {
+                    self.polled.late = due_at.map_or(Duration::ZERO, |due_at| {
+                        self.clock.now().since(due_at).min(TIMER_STEP)
+                    });
+                    return Ok(Turn::Poll);
+                }
                 Ok(()) = self.demand.changed() => {}
             }
-        }
-    }
-
-    /// When the next poll is due: an interval after the last one was sent, or at once if a sample
-    /// is demanded that the last one is too old for.
-    fn due_at(&mut self) -> Instant {
-        let demand = *self.demand.borrow_and_update();
-        let Some(sent_at) = self.sent_at else { return Instant::default() };
-        match demand.sample_after {
-            Some(after) if sent_at < after => Instant::default(),
-            Some(_) | None => sent_at + demand.interval.max(INTERVAL_MIN),
         }
     }
 
@@ -184,5 +210,40 @@ impl Desk {
 
     async fn tell(&self, reading: Reading) -> Result<(), Unread> {
         self.readings.send((self.node, reading)).await.map_err(|_| Unread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time that so many polls take whose timers all end `late`.
+    fn span(polls: u32, interval: Duration, late: Duration) -> Duration {
+        let (demand, began_at) = (Demand { interval, sample_after: None }, Instant::default());
+        let mut polled = Polled { sent_at: Some(began_at), late: Duration::ZERO };
+        for _ in 0..polls {
+            let due_at = polled.next_due(demand).unwrap_or_default();
+            polled = Polled { sent_at: Some(due_at + late), late: late.min(TIMER_STEP) };
+        }
+        polled.sent_at.unwrap_or_default().since(began_at)
+    }
+
+    #[test]
+    fn timers_that_end_late_do_not_slow_the_pace() {
+        let (interval, late) = (Duration::from_millis(2), Duration::from_micros(900));
+        assert_eq!(span(500, interval, late), interval * 500 + late);
+    }
+
+    #[test]
+    fn what_was_missed_is_not_made_up_for() {
+        let (interval, stall) = (Duration::from_millis(2), Duration::from_millis(50));
+        assert_eq!(span(1, interval, stall), interval + stall);
+        assert_eq!(span(2, interval, stall), interval + stall * 2 + INTERVAL_MIN);
+    }
+
+    #[test]
+    fn polls_are_never_closer_than_the_least_interval() {
+        let late = Duration::from_millis(1);
+        assert_eq!(span(100, Duration::from_micros(10), late), (INTERVAL_MIN + late) * 100);
     }
 }
