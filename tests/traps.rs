@@ -17,3 +17,5 @@ mod pooled;
 mod reading;
 #[path = "traps/servers.rs"]
 mod servers;
+#[path = "traps/servers_bench.rs"]
+mod servers_bench;

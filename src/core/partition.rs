@@ -181,7 +181,7 @@ impl Partition {
         let Some(epoch) = seen.evidence.epoch() else { return };
         // Rows that were not read yet say more than could be guessed without them.
         let unread = seen.evidence.row.is_some_and(|row| !self.snapshot.history.knows(row));
-        if self.snapshot.history.knows(epoch) || unread {
+        if unread || (self.snapshot.history.knows(epoch) && !self.is_misplaced(seen, epoch)) {
             return;
         }
         let view = self.snapshot.view(seen.node);
@@ -189,7 +189,11 @@ impl Partition {
         let Some(origin) = Origin::of(&seen.evidence, view, &self.snapshot.facts, guards) else {
             return;
         };
+        if self.snapshot.history.origin(epoch) == Some((origin.parent, origin.fork)) {
+            return;
+        }
         let history = Arc::make_mut(&mut self.snapshot.history);
+        history.unplace(epoch);
         let n = origin.parent.and_then(|parent| history.depth(parent)).unwrap_or(0) + 1;
         let row = LineageRow { epoch, parent: origin.parent, fork: origin.fork, n };
         if history.place(row).is_err() {
@@ -197,6 +201,13 @@ impl Partition {
         }
         let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
         effects.push(Effect::Emit(Notable::NewEpoch { row, unknown }));
+    }
+
+    /// Says whether an epoch was taken for a root because no row could be read, and now one can.
+    fn is_misplaced(&self, seen: &Observation, epoch: Epoch) -> bool {
+        let history = &self.snapshot.history;
+        let is_root = history.origin(epoch).is_some_and(|(parent, _)| parent.is_none());
+        is_root && !history.has_row(epoch) && seen.evidence.row.is_some_and(|row| row != epoch)
     }
 
     fn view(&mut self, seen: &Observation) -> Taken {
@@ -332,6 +343,10 @@ impl Partition {
         let Some(leader) = self.snapshot.leadership.leader() else { return };
         let written = seen.evidence.row == Some(leader.epoch);
         let polled = leader.node == seen.node && seen.evidence.epoch() == Some(leader.epoch);
+        if polled && written {
+            // Whoever wrote it: it stands.
+            self.snapshot.row_unwritable = false;
+        }
         if !polled || written || self.writing == Some(leader.epoch) || now < self.row_due_at {
             return;
         }

@@ -58,6 +58,8 @@ pub struct PartitionTask<F> {
     nodes: Vec<NodeTelemetry>,
     /// When the lag of each node was reported last.
     lag_reported_at: Vec<Instant>,
+    /// Why the last lineage row was refused, and by which node.
+    row_error: Option<(NodeId, String)>,
     clock: Clock,
 }
 
@@ -107,6 +109,7 @@ impl<F: FactStore> PartitionTask<F> {
             telemetry,
             nodes,
             lag_reported_at,
+            row_error: None,
             clock,
         };
         (task, Arc::new(handle))
@@ -193,10 +196,10 @@ impl<F: FactStore> PartitionTask<F> {
     fn read(&mut self, node: NodeId, reading: Reading) {
         match reading {
             Reading::Observed { observation, faults } => {
-                let text = faults.first().map(ToString::to_string);
-                self.note(node, text);
                 let sent_at = observation.sent_at;
                 self.handle(Event::Observed(observation));
+                let fault = faults.first().map(ToString::to_string);
+                self.note(node, fault.or_else(|| self.row_error_of(node)));
                 self.report(node, sent_at);
             }
             Reading::Unreachable { error, .. } => {
@@ -211,13 +214,20 @@ impl<F: FactStore> PartitionTask<F> {
                     Ok(ports::RowOutcome::Refused) => RowOutcome::NotThere,
                     Ok(ports::RowOutcome::NoTable) => RowOutcome::NoTable,
                     Err(error) => {
-                        self.note(node, Some(error.to_string()));
+                        self.row_error = Some((node, error.to_string()));
                         RowOutcome::Failed
                     }
                 };
                 self.handle(Event::RowWritten { epoch, outcome });
             }
         }
+    }
+
+    /// Why the row of a leader's epoch is still not written.
+    fn row_error_of(&self, node: NodeId) -> Option<String> {
+        let (refused_by, error) = self.row_error.as_ref()?;
+        let stands = self.partition.snapshot().row_unwritable && *refused_by == node;
+        stands.then(|| error.clone())
     }
 
     /// Logs what ails a node when it changes, not at every poll.

@@ -50,8 +50,11 @@ impl Origin {
                 let same_start = life.start == parent.life.start;
                 let same_reset = life.reset == parent.life.reset;
                 let counters_reset = same_start && known.replay == Some(evidence.replay);
+                // Later positions have grown: only the first one says where a restart ended.
+                let is_first = view.is_none();
                 let clean_restart = !same_start
                     && same_reset
+                    && is_first
                     && evidence.replay.is_none()
                     && insert.covers(known.flush_seen);
                 if counters_reset || clean_restart { Fork::Unbounded } else { Fork::Unknown }

@@ -214,7 +214,10 @@ impl NodeView {
     }
 
     fn check_branches(&mut self, seen: &Observation, history: &History, guards: &Guards) {
-        if !guards.two_branches() {
+        // A table that cannot be read shows nothing, not even that its rows are gone: rows that
+        // are seen to be gone come as an empty list.
+        let is_unread = self.row.is_none() && seen.rows.is_none();
+        if is_unread || !guards.two_branches() {
             return;
         }
         if let Some(rows) = &seen.rows {
