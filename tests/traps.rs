@@ -19,3 +19,9 @@ mod reading;
 mod servers;
 #[path = "traps/servers_bench.rs"]
 mod servers_bench;
+#[path = "traps/servers_flip.rs"]
+mod servers_flip;
+#[path = "traps/servers_late.rs"]
+mod servers_late;
+#[path = "traps/servers_names.rs"]
+mod servers_names;

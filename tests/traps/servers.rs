@@ -1,1 +1,257 @@
 //! Which server answered, in which life: what an address cannot tell.
+//!
+//! A server that crashed may open behind what it had shown, and one address may lead to two
+//! servers. Each trap shows a rule that looks right naming a node that lacks the row, and the
+//! product on the same servers not doing so. Poolers are `pooled`, majors are `crash_table`.
+
+#![cfg(feature = "unsafe-guards")]
+
+use std::time::Duration;
+
+use tidegate_core::guards::Guards;
+use tidegate_lab::install::Major;
+use tidegate_lab::postgres::{Lsn, Server, Stop};
+use tidegate_lab::service::ServiceOptions;
+use tidegate_proto::v1::notice::Kind;
+
+use super::servers_bench::{
+    Bench, Desk, HIDDEN, either_now, life, named, replica_now, served, start_time, waiting,
+};
+
+/// A service without one of its rules, which looks at nobody twice by itself.
+///
+/// What is wrong without one rule is often put right by another at the next poll: here the test
+/// says when that comes.
+pub(crate) fn naive(options: ServiceOptions, off: &str) -> ServiceOptions {
+    let guards = Guards::without(off).expect("a guard");
+    let options = options.guards(guards);
+    options.limit("idle_poll", "\"20s\"").limit("view_max_age", "\"10m\"")
+}
+
+/// A service under all rules and one without a rule, and the session of each.
+struct Pair {
+    right: Desk,
+    wrong: Desk,
+    tokens: [String; 2],
+}
+
+impl Pair {
+    async fn open(options: ServiceOptions, off: &str) -> Self {
+        let right = Desk::open(options.clone()).await;
+        let wrong = Desk::open(naive(options, off)).await;
+        Self { right, wrong, tokens: Default::default() }
+    }
+
+    /// Commits row 1 and waits until both serve it from r1.
+    async fn write(&mut self, bench: &Bench) {
+        let evidence = bench.commit(1).await;
+        self.tokens = [self.right.record(&evidence).await, self.wrong.record(&evidence).await];
+        self.right.until_served_by(&self.tokens[0], "r1").await;
+        self.wrong.until_served_by(&self.tokens[1], "r1").await;
+    }
+
+    /// Both have seen r1 in its new life, which lacks the row: only one of them notices.
+    async fn judge(&self, bench: &Bench) {
+        let now = self.wrong.until_lives(bench.r1()).await;
+        assert!(!bench.shows("r1", 1).await, "r1 was to come back without the row");
+        let answer = self.wrong.select(&self.tokens[1], replica_now()).await;
+        assert_eq!(named(&answer), "r1", "{answer:?}");
+        let lives = served(&answer).acceptable_incarnations;
+        assert!(lives.contains(&now), "nothing keeps a client from missing the row: {lives:?}");
+
+        self.right.until_lives(bench.r1()).await;
+        let answer = self.right.select(&self.tokens[0], replica_now()).await;
+        assert_eq!(named(&answer), "", "{answer:?}");
+        let answer = self.right.select(&self.tokens[0], either_now()).await;
+        assert_eq!(named(&answer), "l", "{answer:?}");
+    }
+}
+
+/// E6: a standby that crashed opens where it is consistent, not where it had been.
+async fn a_standby_crash(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let mut pair = Pair::open(bench.options().await, "incarnation").await;
+    bench.r1().anchor(bench.leader()).await.expect("an anchor");
+    pair.write(&bench).await;
+    let early = served(&pair.right.select(&pair.tokens[0], replica_now()).await);
+    let behind = bench.r1().crash_behind(HIDDEN).await.expect("a restart behind");
+    assert!(behind.bytes() > 0, "{behind:?}");
+    let now = life(bench.r1()).await;
+    // An answer from before names an address that still answers, and the life it holds for.
+    assert!(!early.acceptable_incarnations.contains(&now), "{early:?}");
+    pair.judge(&bench).await;
+    bench.r1().apply_delay(Duration::ZERO).await.expect("it goes on");
+    pair.right.until_served_by(&pair.tokens[0], "r1").await;
+    assert!(bench.shows("r1", 1).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_standby_opens_behind_after_a_crash_pg15() {
+    a_standby_crash(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_standby_opens_behind_after_a_crash_pg18() {
+    a_standby_crash(Major::V18).await;
+}
+
+/// One backend of the standby is killed: its postmaster lives on, and so does its start time.
+async fn a_standby_backend_crash(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let mut pair = Pair::open(bench.options().await, "incarnation").await;
+    bench.r1().anchor(bench.leader()).await.expect("an anchor");
+    pair.write(&bench).await;
+    let before = Place::of(bench.r1()).await;
+    bench.r1().apply_delay(HIDDEN).await.expect("later commits are hidden");
+    bench.r1().kill_backend().await.expect("a crash");
+    let after = Place::of(bench.r1()).await;
+    assert_eq!(before.start, after.start, "the start time was to tell two lives apart");
+    assert_ne!(before.life, after.life);
+    assert!(after.replayed < before.replayed, "{after:?} after {before:?}");
+    assert!(before.vouches_by_start_for(&after), "and r1 lacks what it vouches for");
+    pair.judge(&bench).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_standby_backend_crash_keeps_the_start_time_pg15() {
+    a_standby_backend_crash(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_standby_backend_crash_keeps_the_start_time_pg18() {
+    a_standby_backend_crash(Major::V18).await;
+}
+
+/// What a poll could remember of a standby.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Place {
+    start: String,
+    life: String,
+    replayed: Lsn,
+}
+
+impl Place {
+    async fn of(server: &Server) -> Self {
+        let replayed = server.replay_lsn().await.expect("a standby that answers");
+        Self { start: start_time(server).await, life: life(server).await, replayed }
+    }
+
+    /// The naive rule: under one start time a position only grows.
+    fn vouches_by_start_for(&self, later: &Self) -> bool {
+        self.start == later.start && self.replayed.max(later.replayed) == self.replayed
+    }
+}
+
+/// One backend of the leader is killed: what was acknowledged and not flushed is gone.
+async fn a_leader_backend_crash(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let desk = Desk::open(bench.options().await).await;
+    let first = desk.record(&bench.commit(1).await).await;
+    desk.until_served_by(&first, "r1").await;
+    let started = start_time(bench.leader()).await;
+    let (id, evidence) = lost_commit(&bench).await;
+    assert_eq!(started, start_time(bench.leader()).await, "and the timeline is the same too");
+
+    // Other rows take the place of the lost one in the log.
+    let field = |evidence: &str| evidence.split('|').nth(8).map(str::to_owned).expect("insert");
+    let lost_at = field(&evidence);
+    let query = format!("select pg_current_wal_flush_lsn() > '{lost_at}'::pg_lsn");
+    let mut next = 1_000;
+    while !bench.leader().value::<bool>(&query).await.expect("it answers") {
+        bench.commit(next).await;
+        next += 1;
+    }
+    bench.cluster.catch_up().await.expect("r1 follows");
+    let query = format!("select pg_last_wal_replay_lsn() >= '{lost_at}'::pg_lsn");
+    assert!(bench.r1().value::<bool>(&query).await.expect("it answers"), "r1 looks fresh");
+    assert!(!bench.shows("r1", id).await && !bench.shows("l", id).await, "and lacks the row");
+
+    desk.until_lives(bench.leader()).await;
+    let token = desk.record(&evidence).await;
+    let answer = desk.select(&token, waiting()).await;
+    let told: Vec<Kind> = answer.notices.iter().map(|notice| notice.kind()).collect();
+    assert!(matches!(told[..], [Kind::PossiblyLost | Kind::WriteLost]), "{answer:?}");
+}
+
+/// A row that was acknowledged asynchronously and lost with a backend, and what was captured.
+async fn lost_commit(bench: &Bench) -> (i64, String) {
+    for id in 10..30 {
+        let client = bench.leader().connect("postgres", "postgres").await.expect("a connection");
+        client.batch_execute("set synchronous_commit = off").await.expect("a setting");
+        let row = format!("insert into notes values ({id})");
+        client.batch_execute(&row).await.expect("it is acknowledged");
+        let row = client.query_one("select tidegate.capture()", &[]).await.expect("a capture");
+        bench.leader().kill_backend().await.expect("a crash");
+        if !bench.shows("l", id).await {
+            return (id, row.get(0));
+        }
+        // Something flushed it in time.
+    }
+    panic!("no asynchronous commit was lost");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_leader_backend_crash_reuses_positions_pg15() {
+    a_leader_backend_crash(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_leader_backend_crash_reuses_positions_pg18() {
+    a_leader_backend_crash(Major::V18).await;
+}
+
+/// A standby that restarts in order comes back with everything, and is another one all the same.
+async fn a_clean_restart(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let desk = Desk::open(bench.options().await).await;
+    let token = desk.record(&bench.commit(1).await).await;
+    let early = desk.until_served_by(&token, "r1").await;
+    let before = Place::of(bench.r1()).await;
+    let reset = "select pg_stat_get_bgwriter_stat_reset_time()::text";
+    let reset_before: String = bench.r1().value(reset).await.expect("it answers");
+    bench.r1().restart(Stop::Fast).await.expect("a restart");
+    let after = Place::of(bench.r1()).await;
+    let reset_after: String = bench.r1().value(reset).await.expect("it answers");
+    assert_eq!(reset_before, reset_after, "the reset time was to tell two lives apart");
+    assert_ne!(before.life, after.life);
+    assert!(after.replayed >= before.replayed, "{after:?} after {before:?}");
+    assert!(!early.acceptable_incarnations.contains(&after.life), "{early:?}");
+    desk.until_lives(bench.r1()).await;
+    let again = desk.until_served_by(&token, "r1").await;
+    assert_eq!(again.acceptable_incarnations, [after.life]);
+    assert!(bench.shows("r1", 1).await);
+    assert_eq!(desk.node("r1").await.quarantine_reason, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_clean_restart_is_another_life_pg15() {
+    a_clean_restart(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_clean_restart_is_another_life_pg18() {
+    a_clean_restart(Major::V18).await;
+}
+
+/// An older copy of a standby is put in its place: same address, same database, same timeline.
+async fn a_restored_copy(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let mut pair = Pair::open(bench.options().await, "incarnation").await;
+    let copy = bench.r1().copy_data_dir().await.expect("a copy");
+    bench.r1().await_streaming().await.expect("it follows again");
+    pair.write(&bench).await;
+    bench.r1().restore_data_dir(&copy).await.expect("the old copy");
+    bench.r1().cut_reception().await.expect("it stays old");
+    bench.r1().start().await.expect("it starts");
+    pair.judge(&bench).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_restored_copy_answers_at_the_old_address_pg15() {
+    a_restored_copy(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_restored_copy_answers_at_the_old_address_pg18() {
+    a_restored_copy(Major::V18).await;
+}
