@@ -75,6 +75,10 @@ fn unknown_keys_and_values_of_the_wrong_kind_are_refused_by_line_key_and_what_to
         (DATABASE, "async_commits = \"maybe\"", "expected `possible` or `never`"),
         (DATABASE, "tls = \"on\"", "expected `off` or `verify-full`"),
         (DATABASE, "upgraded_from = 0", "`partition.main.upgraded_from`: invalid value"),
+        (DATABASE, "accepted_majors = 14", "t.toml:11: `partition.main.accepted_majors`: invalid"),
+        (DATABASE, "accepted_majors = [\"14\"]", "`partition.main.accepted_majors`: invalid type"),
+        (DATABASE, "accepted_majors = [-14]", "`partition.main.accepted_majors`: invalid value"),
+        (DATABASE, "accepted_major = [14]", "unknown field `accepted_major`"),
     ]);
 }
 
@@ -106,6 +110,32 @@ fn open_listeners_and_limits_out_of_range_are_refused() {
         (STORE, "[limits]\nmessage_bytes = \"1KiB\"", "`limits.message_bytes`: set it to between"),
         (STORE, "[limits]\nnodes_per_partition = 257", "`limits.nodes_per_partition`: set it to"),
     ]);
+}
+
+#[test]
+fn a_major_that_is_none_or_too_old_cannot_be_accepted() {
+    for majors in ["[13]", "[14, 13]", "[100]", "[0]", "[140019]"] {
+        refused(&[(
+            DATABASE,
+            &format!("accepted_majors = {majors}"),
+            "cannot be accepted; name majors of PostgreSQL from 14 to 99, as in [14]",
+        )]);
+    }
+    let many = "accepted_majors = [14, 19, 20, 21, 22, 23, 24, 25, 26]";
+    refused(&[(DATABASE, many, "`partition.main.accepted_majors`: name at most 8 majors")]);
+    let accepted = |environment: &[(&str, &str)], line: &str| {
+        let config = parse(&with(DATABASE, line), environment).expect(line);
+        let partition = config.partitions.first().expect("a partition");
+        (partition.accepted_majors.clone(), partition.untested_majors().collect::<Vec<_>>())
+    };
+    let tested = vec![15, 16, 17, 18];
+    assert_eq!(accepted(&[], "accepted_majors = []"), (tested.clone(), vec![]));
+    // What is tested needs no word, and the word does no harm.
+    assert_eq!(accepted(&[], "accepted_majors = [18, 15]"), (tested, vec![]));
+    let (all, untested) = accepted(&[], "accepted_majors = [19, 14, 14]");
+    assert_eq!((all, untested), (vec![14, 15, 16, 17, 18, 19], vec![14, 19]));
+    let variable = [("TIDEGATE_PARTITION__MAIN__ACCEPTED_MAJORS", "[14]")];
+    assert_eq!(accepted(&variable, "accepted_majors = [19]").1, [14], "the environment wins");
 }
 
 #[test]
@@ -269,6 +299,7 @@ fn the_smallest_configuration_has_every_default() {
     assert_eq!((partition.id.value(), partition.user.as_str()), (1, "tidegate"));
     assert_eq!((&partition.tls, &partition.password), (&Tls::Off, &Password::None));
     assert_eq!(partition.async_commits, AsyncCommits::Possible);
+    assert_eq!(partition.accepted_majors, [15, 16, 17, 18]);
     let node = partition.nodes.first().expect("a node");
     assert_eq!(node.addresses(), std::slice::from_ref(&node.poll));
 }

@@ -261,3 +261,14 @@ fn fork(fork: Fork) -> v1::Fork {
     };
     v1::Fork { kind: kind.into(), at_least: text(at_least), at_most: text(at_most) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_untested_major_names_the_setting_that_accepts_it() {
+        let text = why_text(WhyNot::UntestedMajor, false);
+        assert!(text.contains("`accepted_majors`"), "{text}");
+    }
+}

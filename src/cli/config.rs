@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::config::{Config, environment};
+use crate::config::{Config, TESTED_MAJORS, environment};
 
 /// What to do with a configuration file.
 #[derive(Subcommand, Debug)]
@@ -38,6 +38,19 @@ impl ConfigCommand {
             config.listen.data,
             config.listen.admin,
         )?;
+        for partition in &config.partitions {
+            let majors = |majors: &[u32]| {
+                let majors: Vec<String> = majors.iter().map(ToString::to_string).collect();
+                majors.join(", ")
+            };
+            let name = &partition.name;
+            write!(out, "partition {name}: sessions from PostgreSQL {}", majors(&TESTED_MAJORS))?;
+            let untested: Vec<u32> = partition.untested_majors().collect();
+            if !untested.is_empty() {
+                write!(out, "; untested, by `accepted_majors`: {}", majors(&untested))?;
+            }
+            writeln!(out)?;
+        }
         Ok(())
     }
 }
@@ -73,5 +86,22 @@ mod tests {
         let (code, out, err) = ran(&["config", "check", file]);
         assert_eq!((code, err.as_str()), (0, ""));
         assert!(out.contains("is fine: cluster shop, partitions 1, nodes 2"), "{out}");
+        assert!(
+            out.ends_with("partition main: sessions from PostgreSQL 15, 16, 17, 18\n"),
+            "{out}"
+        );
+    }
+
+    #[test]
+    fn majors_accepted_untested_are_shown() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("t.toml");
+        let example = include_str!("../../docs/tidegate.example.toml");
+        std::fs::write(&file, example.replace("#accepted_majors", "accepted_majors"))
+            .expect("written");
+        let (code, out, err) = ran(&["config", "check", file.to_str().expect("text")]);
+        assert_eq!((code, err.as_str()), (0, ""));
+        let shown = "15, 16, 17, 18; untested, by `accepted_majors`: 14\n";
+        assert!(out.ends_with(shown), "{out}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Opens no file and resolves no name: a configuration can be checked on another machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use tidegate_core::lineage::SystemId;
@@ -10,7 +10,9 @@ use tidegate_core::token::PartitionId;
 
 use super::document::Document;
 use super::error::Problem;
-use super::limits::{ADVERTISED_PER_NODE, TOKEN_KEYS};
+use super::limits::{
+    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, TESTED_MAJORS, TOKEN_KEYS,
+};
 use super::sections::{Listen, PartitionSection, Sections, TlsSetting};
 use super::values::Name;
 use super::{Config, Partition, Password, Tls};
@@ -130,6 +132,7 @@ impl Check<'_> {
             }
         }
         self.nodes(&name, &section, nodes_most);
+        let accepted_majors = self.majors(&name, &section.accepted_majors);
         let password = self.password(&name, &section);
         let tls = self.tls(&name, &section);
         if self.problems.len() > found {
@@ -145,6 +148,7 @@ impl Check<'_> {
             password,
             tls: tls?,
             async_commits: section.async_commits,
+            accepted_majors,
             nodes: section.node,
         })
     }
@@ -175,6 +179,27 @@ impl Check<'_> {
                 self.wrong(&setting("advertise"), text);
             }
         }
+    }
+
+    /// The majors that serve sessions. One that is tested by now may stay in the file: a newer
+    /// Tidegate must not refuse the configuration of an older one.
+    fn majors(&mut self, partition: &Name, accepted: &[u32]) -> Vec<u32> {
+        let path = ["partition", partition.as_str(), "accepted_majors"];
+        if accepted.len() > ACCEPTED_MAJORS {
+            self.wrong(&path, format!("name at most {ACCEPTED_MAJORS} majors"));
+        }
+        let (least, most) = ACCEPTABLE_MAJORS;
+        if let Some(wrong) = accepted.iter().find(|major| !(least..=most).contains(*major)) {
+            self.wrong(
+                &path,
+                format!(
+                    "{wrong} cannot be accepted; name majors of PostgreSQL from {least} to \
+                     {most}, as in [{least}]"
+                ),
+            );
+        }
+        let all: BTreeSet<u32> = TESTED_MAJORS.iter().chain(accepted).copied().collect();
+        all.into_iter().collect()
     }
 
     fn password(&mut self, partition: &Name, section: &PartitionSection) -> Password {

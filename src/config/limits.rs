@@ -26,6 +26,14 @@ pub const EVIDENCE_PER_REQUEST: usize = 16;
 pub const ADVERTISED_PER_NODE: usize = 8;
 /// Token keys one instance may have: rotation needs two.
 pub const TOKEN_KEYS: usize = 16;
+/// Server majors that serve sessions without the operator's word: those on which it was measured
+/// that every crash changes the reset time, which PostgreSQL promises nowhere.
+pub const TESTED_MAJORS: [u32; 4] = [15, 16, 17, 18];
+/// Majors an operator may accept untested, inclusive. Older servers do not know the settings our
+/// sessions need; a larger number is a version, and no major.
+pub const ACCEPTABLE_MAJORS: (u32, u32) = (14, 99);
+/// Majors an operator may accept in one partition: a cluster runs one, and two in an upgrade.
+pub const ACCEPTED_MAJORS: usize = 8;
 
 const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)

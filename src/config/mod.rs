@@ -27,8 +27,9 @@ use sections::Sections;
 
 pub use error::{ConfigError, Place, Problem};
 pub use limits::{
-    ADVERTISED_PER_NODE, EVIDENCE_PER_REQUEST, Limits, SUBJECT_BYTES, TOKEN_CHARS,
-    TOKEN_CHARS_WRITTEN, TOKEN_KEYS, TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
+    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, EVIDENCE_PER_REQUEST, Limits,
+    SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN, TOKEN_KEYS,
+    TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
 };
 pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Store, StoreKind, Token};
 pub use values::{HostPort, Name, Secret};
@@ -80,6 +81,8 @@ pub struct Partition {
     pub tls: Tls,
     /// Whether commits may be acknowledged before their log is flushed.
     pub async_commits: AsyncCommits,
+    /// Server majors that serve sessions, ascending: those tested, and those the operator accepts.
+    pub accepted_majors: Vec<u32>,
     /// Its servers, in the order of the file; at least one, of different names.
     pub nodes: Vec<Node>,
 }
@@ -106,6 +109,13 @@ pub enum Tls {
         /// The certificates that sign the servers', in PEM.
         ca_file: PathBuf,
     },
+}
+
+impl Partition {
+    /// The majors that serve sessions by the operator's word alone.
+    pub fn untested_majors(&self) -> impl Iterator<Item = u32> {
+        self.accepted_majors.iter().copied().filter(|major| !TESTED_MAJORS.contains(major))
+    }
 }
 
 impl Config {

@@ -151,6 +151,10 @@ pub(super) struct PartitionSection {
     /// Whether any session of the database commits with `synchronous_commit = off`.
     #[serde(default)]
     pub(super) async_commits: AsyncCommits,
+    /// Server majors that no test ran on and that serve sessions all the same, as the operator's
+    /// word that a crash is seen on them.
+    #[serde(default)]
+    pub(super) accepted_majors: Vec<u32>,
     /// Its servers.
     #[serde(default)]
     pub(super) node: Vec<Node>,

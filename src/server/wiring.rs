@@ -27,9 +27,6 @@ use crate::sources::postgres::{PostgresSource, Target};
 use crate::store::{FactFiles, MemoryStore};
 use crate::telemetry::Telemetry;
 
-/// Server majors the tests run on: only those serve sessions. That a crash changes the reset time
-/// is seen there, and promised nowhere.
-const ACCEPTED_MAJORS: [u32; 2] = [15, 18];
 /// Facts are stored at most once in this time.
 const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 /// Readings of one partition that may wait for it: a source beyond that waits.
@@ -144,6 +141,13 @@ async fn start(
     let names: Vec<String> = info.nodes.iter().map(|node| node.name.clone()).collect();
     let kept = facts.load(partition.id, &names).await?;
     let limits = &config.limits;
+    for major in partition.untested_majors() {
+        tracing::warn!(
+            partition = partition.name.as_str(),
+            major,
+            "sessions are served from an untested PostgreSQL: `accepted_majors` says so"
+        );
+    }
     let settings = Arc::new(settings(config, partition, guards));
     let rate = limits.fallback_reads;
     let cap = FallbackCap::new(rate, FallbackCap::default_burst(rate));
@@ -204,7 +208,7 @@ fn settings(config: &Config, partition: &config::Partition, guards: Guards) -> S
         busy_interval: limits.busy_poll,
         store_interval: STORE_INTERVAL,
         waits_max: limits.parked_waits,
-        accepted_majors: ACCEPTED_MAJORS.to_vec(),
+        accepted_majors: partition.accepted_majors.clone(),
         upgraded_from: partition.upgraded_from.map(|system| system.tag()),
         guards,
     }

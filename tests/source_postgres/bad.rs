@@ -70,6 +70,13 @@ async fn a_server_of_version_14_is_refused_with_advice() {
     assert_eq!(error.class, Class::ServerTooOld);
     let text = error.to_string();
     assert!(text.contains("needs PostgreSQL 15 or later: upgrade"), "{text}");
+    assert!(text.contains("`accepted_majors`"), "{text}");
+    source.end().await;
+
+    let mut wanted = target(cluster.leader());
+    wanted.accepted_majors = vec![14];
+    let mut source = Running::start(wanted);
+    assert_eq!(source.observed().await.0.evidence.server_major(), 14, "by the operator's word");
     source.end().await;
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn at(address: SocketAddr) -> Target {
         cluster: "test".to_owned(),
         instance: "one".to_owned(),
         system: None,
+        accepted_majors: Vec::new(),
         timeouts: Timeouts::new(Duration::from_secs(1)),
         guards: Guards::on(),
     }

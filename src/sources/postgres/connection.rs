@@ -22,7 +22,7 @@ use super::target::Target;
 use crate::clock::Clock;
 use crate::ports::{Fault, RowOutcome, SourceError, SourceErrorClass as Class};
 
-/// The oldest `server_version_num` that shows everything evidence needs.
+/// The oldest `server_version_num` that is polled without the operator's word.
 const OLDEST_SERVER: u32 = 150_000;
 
 /// How soon a missing or old schema is looked at again.
@@ -55,10 +55,13 @@ impl<'a> Connection<'a> {
         let failed = |error| from_driver(&target.address, &error);
         let row = client.query_one("show server_version_num", &[]).await.map_err(failed)?;
         let version: &str = row.try_get(0).map_err(failed)?;
-        if version.parse::<u32>().is_ok_and(|version| version < OLDEST_SERVER) {
+        let accepted = |version: u32| target.accepted_majors.contains(&(version / 10_000));
+        let too_old = |version| version < OLDEST_SERVER && !accepted(version);
+        if version.parse::<u32>().is_ok_and(too_old) {
             let text = format!(
                 "this server has version number {version}, Tidegate needs PostgreSQL 15 or \
-                 later: upgrade it, or take the node out of the configuration"
+                 later: upgrade it, take the node out of the configuration, or name its major \
+                 in `accepted_majors` of the partition, as your word that it may serve untested"
             );
             return Err(failure(&target.address, Class::ServerTooOld, text));
         }

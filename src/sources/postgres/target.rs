@@ -31,6 +31,8 @@ pub struct Target {
     pub instance: String,
     /// The database cluster this partition is; `None` accepts any, before `init` has pinned it.
     pub system: Option<SystemId>,
+    /// Majors whose servers are polled however old they are.
+    pub accepted_majors: Vec<u32>,
     /// How long to wait.
     pub timeouts: Timeouts,
     /// The safety rules in force.
@@ -54,6 +56,7 @@ impl Target {
             cluster: config.cluster.name.as_str().to_owned(),
             instance: config.cluster.instance.as_str().to_owned(),
             system: Some(partition.system_id),
+            accepted_majors: partition.accepted_majors.clone(),
             timeouts: Timeouts::new(config.limits.poll_timeout),
             guards,
         })

@@ -64,7 +64,7 @@ impl Stage {
             busy_interval: Duration::from_millis(5),
             store_interval: Duration::from_secs(1),
             waits_max: WAITS_MAX,
-            accepted_majors: vec![15, 18],
+            accepted_majors: vec![15, 16, 17, 18],
             upgraded_from: None,
             guards,
         };
