@@ -7,6 +7,12 @@
 
 #[path = "traps/capture.rs"]
 mod capture;
+#[path = "traps/capture_async.rs"]
+mod capture_async;
+#[path = "traps/capture_pages.rs"]
+mod capture_pages;
+#[path = "traps/capture_wire.rs"]
+mod capture_wire;
 #[path = "traps/crash_table.rs"]
 mod crash_table;
 #[path = "traps/lineage.rs"]
@@ -15,6 +21,10 @@ mod lineage;
 mod pooled;
 #[path = "traps/reading.rs"]
 mod reading;
+#[path = "traps/reading_held.rs"]
+mod reading_held;
+#[path = "traps/reading_raise.rs"]
+mod reading_raise;
 #[path = "traps/servers.rs"]
 mod servers;
 #[path = "traps/servers_bench.rs"]
@@ -25,3 +35,5 @@ mod servers_flip;
 mod servers_late;
 #[path = "traps/servers_names.rs"]
 mod servers_names;
+#[path = "traps/stage.rs"]
+mod stage;
