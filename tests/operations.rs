@@ -25,3 +25,5 @@ mod polls;
 mod stage;
 #[path = "operations/topology.rs"]
 mod topology;
+#[path = "operations/track_record.rs"]
+mod track_record;

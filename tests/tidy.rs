@@ -13,6 +13,8 @@ mod guards;
 mod imports;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/proof.rs"]
+mod proof;
 #[path = "tidy/shape.rs"]
 mod shape;
 #[path = "tidy/source.rs"]

@@ -218,8 +218,8 @@ async fn a_wait_follows_the_row(major: Major) {
     let [waited50, waited99] = [50, 99].map(|percent| percentile(&waited, percent));
     let [late50, late99] = [50, 99].map(|percent| percentile(&late, percent));
     say(&format!(
-        "PostgreSQL {major}: {WAITS} rows released: a raw loop sees them after p50 {raw50:.1?}, p99 \
-         {raw99:.1?}; the wait is answered after p50 {waited50:.1?}, p99 {waited99:.1?}: ratio \
+        "PostgreSQL {major}: {WAITS} rows released: a raw loop sees them after p50 {raw50:.1?}, \
+         p99 {raw99:.1?}; the wait is answered after p50 {waited50:.1?}, p99 {waited99:.1?}: ratio \
          {:.2}, {:.2}; after the loop saw it p50 {late50:.1?}, p99 {late99:.1?}",
         waited50.as_secs_f64() / raw50.as_secs_f64(),
         waited99.as_secs_f64() / raw99.as_secs_f64(),
