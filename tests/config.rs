@@ -67,10 +67,9 @@ fn unknown_keys_and_values_of_the_wrong_kind_are_refused_by_line_key_and_what_to
         (STORE, "[limits]\nparked_waits = -1", "`limits.parked_waits`: invalid value"),
         (
             POLL,
-            "reach = \"pooled\"",
-            "t.toml:14: `partition.main.node.a.reach`: `pooled` is not built",
+            "reach = \"x\"",
+            "t.toml:14: `partition.main.node.a.reach`: `x` is no reach; use `direct`, `pooled` or",
         ),
-        (POLL, "reach = \"x\"", "`x` is no reach; use `direct`"),
         (POLL, "advertise = [\"h\"]", "`h` is no address; write `host:port`"),
         (DATABASE, "async_commits = \"maybe\"", "expected `possible` or `never`"),
         (DATABASE, "tls = \"on\"", "expected `off` or `verify-full`"),

@@ -29,6 +29,8 @@ fn node(handle: &PartitionHandle, named: &Named) -> v1::Node {
     let Some(info) = handle.node_info(named.node) else { return v1::Node::default() };
     let reach = match info.reach {
         Reach::Direct => v1::Reach::Direct,
+        Reach::Pooled => v1::Reach::Pooled,
+        Reach::Shared => v1::Reach::Shared,
     };
     v1::Node {
         name: info.name.clone(),

@@ -228,6 +228,10 @@ pub enum Reach {
     /// One server behind one address.
     #[default]
     Direct,
+    /// Behind a pooler: a connection may move to a restarted server without an error.
+    Pooled,
+    /// An address shared by several servers.
+    Shared,
 }
 
 impl TryFrom<String> for Reach {
@@ -236,10 +240,9 @@ impl TryFrom<String> for Reach {
     fn try_from(text: String) -> Result<Self, String> {
         match text.as_str() {
             "direct" => Ok(Self::Direct),
-            "pooled" | "shared" => Err(format!(
-                "`{text}` is not built yet; give each node an address of its own, with `direct`"
-            )),
-            _ => Err(format!("`{text}` is no reach; use `direct`")),
+            "pooled" => Ok(Self::Pooled),
+            "shared" => Ok(Self::Shared),
+            _ => Err(format!("`{text}` is no reach; use `direct`, `pooled` or `shared`")),
         }
     }
 }

@@ -28,6 +28,10 @@ pub(super) const EVENTS_MAX: usize = 16_384;
 pub enum Reach {
     /// Every physical connection meets the server itself.
     Direct,
+    /// Through a pooler.
+    Pooled,
+    /// At an address of several servers.
+    Shared,
 }
 
 /// What answers say of a node.

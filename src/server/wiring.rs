@@ -183,6 +183,8 @@ fn info(partition: &config::Partition) -> PartitionInfo {
         addresses: node.addresses().iter().map(ToString::to_string).collect(),
         reach: match node.reach {
             config::Reach::Direct => Reach::Direct,
+            config::Reach::Pooled => Reach::Pooled,
+            config::Reach::Shared => Reach::Shared,
         },
         zone: node.zone.as_ref().map_or_else(String::new, |zone| zone.as_str().to_owned()),
     };
