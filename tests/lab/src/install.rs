@@ -16,7 +16,7 @@ use crate::machine;
 /// A major version of PostgreSQL that the lab can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Major {
-    /// Too old for Tidegate: only to see it refused.
+    /// Serves sessions by the operator's word alone: to see it refused, and accepted.
     V14,
     /// Debian's own package; the only one here with TLS and every tool.
     V15,

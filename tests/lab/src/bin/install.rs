@@ -6,7 +6,7 @@ use anyhow::Result;
 use tidegate_lab::install::{Binaries, Major};
 
 fn main() -> Result<()> {
-    [Major::V14, Major::V15, Major::V18]
+    [Major::V14, Major::V15, Major::V16, Major::V17, Major::V18]
         .into_iter()
         .try_for_each(|major| Binaries::find(major).map(drop))
 }
