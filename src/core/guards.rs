@@ -109,6 +109,8 @@ guards! {
     overflow => "7",
     /// What was read is sampled after the read's snapshot, never before it.
     snapshot_order => "9.1",
+    /// Behind a pooler the incarnation is read inside the reading transaction.
+    pooled_check => "9.1",
     /// Freshness fallbacks to the leader are limited.
     cap => "4.4",
 }

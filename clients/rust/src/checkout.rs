@@ -1,7 +1,8 @@
-//! Whether a connection leads to the server an answer named, compared before a read begins.
+//! Whether a connection leads to the server an answer named.
 //!
-//! A direct connection ends with its server process, so what it is connected to is asked once. A
-//! server that restarted can have come back behind what it had shown.
+//! A direct connection ends with its server process, so what it is connected to is asked once and
+//! compared at checkout. A server that restarted can have come back behind what it had shown.
+//! Behind a pooler that is worth nothing: there only a reading transaction says where it runs.
 
 use std::sync::OnceLock;
 
@@ -9,15 +10,28 @@ use tidegate_core::guards::Guards;
 use tokio_postgres::{Client, Error};
 
 use crate::outcome::Served;
-use crate::sql;
+use crate::sql::Begun;
+use crate::{process, sql};
 
 /// What is known of the server process behind one physical connection. Kept with the connection,
 /// never longer.
 #[derive(Debug, Default)]
 pub struct Identity {
-    incarnation: OnceLock<String>,
+    /// The incarnation; absent where a pooler is between.
+    asked: OnceLock<Option<String>>,
     /// The timeline it writes, once it is known to write: that ends with the process.
     writes: OnceLock<u32>,
+}
+
+/// What comparing a connection with an answer came to.
+#[derive(Debug)]
+pub(crate) enum Compared {
+    /// It leads to the server named, and will until it ends.
+    Holds,
+    /// A pooler is between: a connection says nothing, a transaction does.
+    Pooled,
+    /// It must not be used.
+    Not(Mismatch),
 }
 
 /// Why a connection is not used.
@@ -49,34 +63,35 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl Identity {
-    /// The incarnation of the process, as far as it was asked.
+    /// The incarnation of the process, as far as it was asked and means something.
     pub(crate) fn incarnation(&self) -> Option<&str> {
-        self.incarnation.get().map(String::as_str)
+        self.asked.get()?.as_deref()
     }
 
-    /// Compares the server behind `client` with an answer; `None`: the answer holds for it.
+    /// Compares the server behind `client` with an answer.
     ///
     /// # Errors
     /// If the server does not answer, as when the `tidegate` objects are missing.
-    pub(crate) async fn mismatch(
+    pub(crate) async fn compare(
         &self,
         client: &Client,
         served: &Served,
         guards: &Guards,
-    ) -> Result<Option<Mismatch>, Error> {
+    ) -> Result<Compared, Error> {
         if guards.incarnation() {
-            let found = match self.incarnation.get() {
+            let found = match self.asked.get() {
                 Some(known) => known.clone(),
-                None => match sql::incarnation(client).await? {
-                    Some(read) => self.incarnation.get_or_init(|| read).clone(),
-                    None => return Ok(Some(Mismatch::Silent)),
+                None => match ask(client, guards).await? {
+                    Some(asked) => self.asked.get_or_init(|| asked).clone(),
+                    None => return Ok(Compared::Not(Mismatch::Silent)),
                 },
             };
+            let Some(found) = found else { return Ok(Compared::Pooled) };
             if !served.acceptable_incarnations.contains(&found) {
-                return Ok(Some(Mismatch::Incarnation { found }));
+                return Ok(Compared::Not(Mismatch::Incarnation { found }));
             }
         }
-        let Some(expected) = served.leader_timeline else { return Ok(None) };
+        let Some(expected) = served.leader_timeline else { return Ok(Compared::Holds) };
         let found = match self.writes.get() {
             Some(known) => Some(*known),
             None => {
@@ -85,7 +100,32 @@ impl Identity {
                 read.map(|timeline| *self.writes.get_or_init(|| timeline))
             }
         };
-        let matches = found == Some(expected);
-        Ok((!matches).then_some(Mismatch::Leader { expected, found }))
+        if found == Some(expected) {
+            Ok(Compared::Holds)
+        } else {
+            Ok(Compared::Not(Mismatch::Leader { expected, found }))
+        }
     }
+}
+
+/// Asks a connection where it leads; the inner `None`: a pooler is between, or may be.
+async fn ask(client: &Client, guards: &Guards) -> Result<Option<Option<String>>, Error> {
+    let (incarnation, backend) = sql::identity(client).await?;
+    let Some(incarnation) = incarnation else { return Ok(None) };
+    // A pooler starts the connection under a number of its own.
+    let direct = backend.is_some() && process::protocol_pid(client).await == backend;
+    Ok(Some((direct || !guards.pooled_check()).then_some(incarnation)))
+}
+
+/// Compares the transaction a read runs in with an answer; `None`: the answer holds for it.
+pub(crate) fn mismatch(begun: &Begun, served: &Served, guards: &Guards) -> Option<Mismatch> {
+    if guards.incarnation() {
+        let Some(found) = &begun.incarnation else { return Some(Mismatch::Silent) };
+        if !served.acceptable_incarnations.contains(found) {
+            return Some(Mismatch::Incarnation { found: found.clone() });
+        }
+    }
+    let expected = served.leader_timeline?;
+    let found = begun.writes;
+    (found != Some(expected)).then_some(Mismatch::Leader { expected, found })
 }

@@ -2,7 +2,8 @@
 //!
 //! It keeps no session and decides nothing.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::guards::Guards;
@@ -21,6 +22,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// 16 MiB: with less, ten thousand small answers at once look like an attack to HTTP/2 and end the
 /// connection.
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+/// Nodes of which it is said that a pooler was found before them; of more it is not.
+const POOLERS_SAID_MAX: usize = 256;
 
 /// A client of one Tidegate. Clones share its connection; with the last one, and the last session,
 /// its task ends.
@@ -34,6 +37,8 @@ struct Inner {
     route: Route,
     rpc: RoutingServiceClient<Channel>,
     options: ClientOptions,
+    /// Nodes found behind a pooler that nobody had declared.
+    poolers: Mutex<BTreeSet<String>>,
 }
 
 impl Client {
@@ -64,7 +69,7 @@ impl Client {
     fn over(channel: Channel, options: ClientOptions) -> Self {
         let rpc = RoutingServiceClient::new(channel);
         let route = Route::start(rpc.clone(), &options);
-        Self { inner: Arc::new(Inner { route, rpc, options }) }
+        Self { inner: Arc::new(Inner { route, rpc, options, poolers: Mutex::default() }) }
     }
 
     /// A session of this client. It costs nothing: make one for each request of your own.
@@ -82,6 +87,19 @@ impl Client {
 
     pub(crate) fn call_grace(&self) -> Duration {
         self.inner.options.call_grace
+    }
+
+    /// Says once of each node that it is reached through a pooler though it is declared direct.
+    pub(crate) fn pooler_found(&self, node: &str, address: &str) {
+        let mut said = self.inner.poolers.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < POOLERS_SAID_MAX && said.insert(node.to_owned()) {
+            tracing::warn!(
+                node,
+                address,
+                "a pooler is before this node: each read is checked inside its transaction; \
+                 declare `reach = \"pooled\"`"
+            );
+        }
     }
 
     pub(crate) fn rpc(&self) -> RoutingServiceClient<Channel> {

@@ -17,24 +17,28 @@
 //!
 //! - [`Client`]: the connection to Tidegate and the one `Route` stream on it, for all sessions;
 //! - [`Session`]: what one user, job or request wrote and read, as tokens, by its subject, or both;
-//! - [`Session::write`]: BEGIN, your statements, COMMIT, capture, record;
+//! - [`Session::write`]: BEGIN, your statements, COMMIT with capture, record;
 //! - [`Session::read`]: a node that may serve, a connection to exactly that server out of your
 //!   [`NodePool`], your statements, sample, record;
 //! - [`Policy`]: what a read demands; [`DirectPool`]: a small pool to start with.
 //!
 //! It carries tokens and decides nothing: which node may serve is the service's word. It connects
-//! to databases only through the caller's pool, and over direct connections only: behind a pooler
-//! or a shared address a connection can move to another server unseen; such answers are refused.
+//! to databases only through the caller's pool. Behind a pooler or a shared address a connection can
+//! move to another server unseen; there, declared or found out, each read is checked inside its
+//! transaction, and a pooler that knows no transactions is refused.
 
 mod carried;
 mod checkout;
 mod client;
 mod clock;
 mod error;
+mod held;
 mod options;
 mod outcome;
 mod policy;
 mod pool;
+mod pooled;
+mod process;
 mod read;
 mod read_error;
 mod route;

@@ -135,8 +135,8 @@ impl SessionOptions {
         self
     }
 
-    /// Reads `tidegate.before()` before each COMMIT, at the cost of one round trip: a later loss
-    /// can then be told more exactly. Default: no.
+    /// Reads `tidegate.before()` before each COMMIT, in the same batch: a later loss can then be
+    /// told more exactly. Default: no.
     pub const fn before(mut self, before: bool) -> Self {
         self.before = before;
         self

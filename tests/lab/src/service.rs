@@ -27,6 +27,7 @@ pub const PARTITION: &str = "main";
 pub struct ServiceOptions {
     system: u64,
     nodes: Vec<(String, SocketAddr, SocketAddr)>,
+    reaches: Vec<(String, &'static str)>,
     limits: Vec<(String, String)>,
     partition: Vec<(String, String)>,
     guards: Guards,
@@ -44,9 +45,9 @@ impl ServiceOptions {
         let system = system_id(cluster.leader()).await?;
         let nodes = cluster.servers().iter();
         let nodes = nodes.map(|s| (s.name().to_owned(), s.address(), s.address())).collect();
-        let (limits, partition) = (Vec::new(), Vec::new());
-        let (token_key, listen) = (None, None);
-        Ok(Self { system, nodes, limits, partition, guards: Guards::on(), token_key, listen })
+        let (reaches, limits, partition) = (Vec::new(), Vec::new(), Vec::new());
+        let (guards, token_key, listen) = (Guards::on(), None, None);
+        Ok(Self { system, nodes, reaches, limits, partition, guards, token_key, listen })
     }
 
     /// Under these safety rules.
@@ -80,6 +81,18 @@ impl ServiceOptions {
                 *poll = address;
             }
         }
+        self
+    }
+
+    /// Tells clients to reach a node at another address, as through a pooler, and how: `direct`,
+    /// `pooled` or `shared`.
+    pub fn reach_through(mut self, node: &str, address: SocketAddr, reach: &'static str) -> Self {
+        for (name, _, advertise) in &mut self.nodes {
+            if name == node {
+                *advertise = address;
+            }
+        }
+        self.reaches.push((node.to_owned(), reach));
         self
     }
 
@@ -124,6 +137,9 @@ impl ServiceOptions {
                 "\n[[partition.{PARTITION}.node]]\nname = \"{name}\"\npoll = \"{poll}\"\n\
                  advertise = [\"{advertise}\"]"
             )?;
+            if let Some((_, reach)) = self.reaches.iter().find(|(node, _)| node == name) {
+                writeln!(text, "reach = \"{reach}\"")?;
+            }
         }
         if let Some(file) = &self.token_key {
             writeln!(text, "\n[token]\nkeys = [\"{}\"]", file.display())?;

@@ -39,8 +39,8 @@ impl Stop {
 ///
 /// A signal is repeated, because a server that is just starting ignores it.
 const SCRIPT: &str = r#"
-root=$1 log=$2
-shift 2
+root=$1 log=$2 end=$3
+shift 3
 "$@" </dev/null >>"$log" 2>&1 &
 pid=$!
 echo "$pid"
@@ -50,7 +50,7 @@ done
 (
     tries=0
     while [ "$tries" -lt 150 ]; do
-        kill "-${word:-QUIT}" "$pid" 2>/dev/null
+        kill "-${word:-$end}" "$pid" 2>/dev/null
         sleep 0.2
         tries=$((tries + 1))
     done
@@ -67,18 +67,25 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 
 /// A running server process.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     shell: Child,
     words: Option<ChildStdin>,
     pid: u32,
 }
 
 impl Guard {
-    /// Starts a program as the server user; its folder goes when the guard dies unasked.
-    pub(super) fn start(root: &Path, log: &Path, program: &Path, data: &Path) -> Result<Self> {
+    /// Starts a program as the server user. When the guard dies unasked, the program is sent the
+    /// signal `end` and its folder goes.
+    pub(crate) fn start(
+        root: &Path,
+        log: &Path,
+        end: &str,
+        program: &Path,
+        args: &[&Path],
+    ) -> Result<Self> {
         let mut command = machine::as_server_user(Path::new("/bin/sh"))?;
         command.args(["-c", SCRIPT, "tidegate-lab-guard"]).arg(root).arg(log);
-        command.arg(program).arg("-D").arg(data);
+        command.arg(end).arg(program).args(args);
         // Its own process group: a Ctrl-C in the terminal must end the test first.
         command.process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -93,17 +100,17 @@ impl Guard {
     }
 
     /// The process id of the server.
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Lets the server read its configuration again.
-    pub(super) fn reload(&mut self) {
+    pub(crate) fn reload(&mut self) {
         self.tell("HUP");
     }
 
     /// Stops the server and returns when it and its children are gone.
-    pub(super) fn stop(mut self, how: Stop) -> Result<()> {
+    pub(crate) fn stop(mut self, how: Stop) -> Result<()> {
         let children = machine::children(self.pid);
         self.tell(how.signal());
         self.words = None;
@@ -120,12 +127,12 @@ impl Guard {
     }
 
     /// Begins the end; [`Guard::await_end`] completes it.
-    pub(super) fn begin_end(&mut self) {
+    pub(crate) fn begin_end(&mut self) {
         self.words = None;
     }
 
     /// Waits until the shell has seen the server's end.
-    pub(super) fn await_end(&mut self) -> Result<()> {
+    pub(crate) fn await_end(&mut self) -> Result<()> {
         let started_at = Instant::now();
         while self.shell.try_wait().context("cannot watch the guard")?.is_none() {
             if started_at.elapsed() > END_LIMIT {

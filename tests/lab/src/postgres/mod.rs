@@ -15,7 +15,7 @@
 mod cluster;
 mod conf;
 mod crash;
-mod guard;
+pub(crate) mod guard;
 mod lag;
 mod position;
 mod server;

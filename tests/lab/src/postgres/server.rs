@@ -157,7 +157,8 @@ impl Server {
             fs::remove_file(&signal_file)?;
         }
         let (program, log) = (self.0.binaries.postgres(), self.log_file());
-        state.guard = Some(Guard::start(&self.0.root, &log, &program, &data)?);
+        let args = [Path::new("-D"), &data];
+        state.guard = Some(Guard::start(&self.0.root, &log, "QUIT", &program, &args)?);
         Ok(())
     }
 

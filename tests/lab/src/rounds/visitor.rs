@@ -1,35 +1,32 @@
 //! A visitor: comes back, looks, writes, looks again, each time as a new request of an application.
 
+use anyhow::{Context, Result};
 use tidegate_client::{
     Client, DirectPool, Guarantee, Policy, Read, ReadError, Role, Session, SessionOptions,
 };
-use tidegate_lab::history::{Answer, Checker};
-use tidegate_lab::postgres::Cluster;
-use tidegate_lab::service::PARTITION;
 use tokio_postgres::Error;
 
-/// What visitors bring to their reads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Carries {
-    /// What they were given: a token, or who they are.
-    Session,
-    /// Nothing: the wrong way.
-    Nothing,
-}
+use super::Carries;
+use crate::history::{Answer, Checker};
+use crate::pgbouncer::Pgbouncer;
+use crate::postgres::Cluster;
+use crate::service::{DATABASE, PARTITION};
 
 /// What all visitors of a run share.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) cluster: Cluster,
-    pub(crate) client: Client,
-    pub(crate) pool: DirectPool,
-    pub(crate) checker: Checker,
-    pub(crate) carries: Carries,
+pub(super) struct Place {
+    /// One before each server, the leader's first; none: visitors come directly.
+    pub(super) poolers: Vec<Pgbouncer>,
+    pub(super) cluster: Cluster,
+    pub(super) client: Client,
+    pub(super) pool: DirectPool,
+    pub(super) checker: Checker,
+    pub(super) carries: Carries,
 }
 
 /// One visitor.
 #[derive(Debug)]
-pub(crate) struct Visitor {
+pub(super) struct Visitor {
     id: i64,
     name: String,
     /// Known by name alone, or by the tokens carried and nothing else.
@@ -38,15 +35,27 @@ pub(crate) struct Visitor {
     version: i64,
     leader: tokio_postgres::Client,
     /// Reads that were refused or broke off; they promise nothing.
-    pub(crate) unanswered: u64,
+    pub(super) unanswered: u64,
+    /// Reads whose connection led elsewhere at first.
+    pub(super) selected_again: u64,
 }
 
 impl Visitor {
-    pub(crate) async fn arrive(id: i64, cluster: &Cluster) -> Self {
-        let leader = cluster.leader().connect("postgres", "postgres").await;
-        let leader = leader.expect("the leader takes connections");
-        let (name, tokens, by_name) = (format!("visitor-{id}"), Vec::new(), id % 2 == 0);
-        Self { id, name, by_name, tokens, version: 0, leader, unanswered: 0 }
+    pub(super) async fn arrive(number: u32, place: &Place) -> Result<Self> {
+        let leader = match place.poolers.first() {
+            Some(pooler) => pooler.connect(DATABASE).await?,
+            None => place.cluster.leader().connect("postgres", DATABASE).await?,
+        };
+        Ok(Self {
+            id: i64::from(number),
+            name: format!("visitor-{number}"),
+            by_name: number.is_multiple_of(2),
+            tokens: Vec::new(),
+            version: 0,
+            leader,
+            unanswered: 0,
+            selected_again: 0,
+        })
     }
 
     fn request(&self, place: &Place) -> Session {
@@ -59,11 +68,11 @@ impl Visitor {
     }
 
     /// One round: a look at what was written last time, a write, and a look at that.
-    pub(crate) async fn round(&mut self, place: &Place) {
+    pub(super) async fn round(&mut self, place: &Place) -> Result<()> {
         if self.version > 0 {
             self.look(place).await;
         }
-        self.write(place).await;
+        self.write(place).await?;
         self.look(place).await;
         let mut lacking = false;
         for standby in place.cluster.standbys() {
@@ -75,18 +84,21 @@ impl Visitor {
         if lacking {
             place.checker.standby_lacked();
         }
+        Ok(())
     }
 
-    async fn write(&mut self, place: &Place) {
+    async fn write(&mut self, place: &Place) -> Result<()> {
         let (session, next) = (self.request(place), self.version + 1);
         let id = self.id;
         let insert = async |transaction: &tokio_postgres::Transaction<'_>| {
             transaction.execute("insert into rounds values ($1, $2)", &[&id, &next]).await
         };
-        session.write(&mut self.leader, insert).await.expect("the leader never fails here");
+        let written = session.write(&mut self.leader, insert).await;
+        written.context("the leader never fails here")?;
         self.version = next;
         self.carry(&session);
         place.checker.wrote(&self.name, "version", next.unsigned_abs());
+        Ok(())
     }
 
     async fn look(&mut self, place: &Place) {
@@ -107,6 +119,7 @@ impl Visitor {
         }
         match read {
             Ok(read) => {
+                self.selected_again += u64::from(read.selects > 1);
                 let seen = read.value.map(i64::unsigned_abs);
                 _ = place.checker.end(reading, seen, &answer_of(&read));
             }
