@@ -33,11 +33,15 @@ async fn write_past(server: &Server, position: tidegate_lab::postgres::Lsn) {
     }
 }
 
-/// The token of whoever wrote a row on this leader just now.
-async fn token_of_write(client: &mut Client, leader: &Server, id: i64) -> Session {
+/// What is captured after a row was written on this leader.
+async fn captured_write(leader: &Server, id: i64) -> String {
     leader.sql(&format!("insert into notes values ({id})")).await.expect("it is written");
-    let evidence = leader.value("select tidegate.capture()").await.expect("a capture");
-    let observed = Some(Observed::Evidence(evidence));
+    leader.value("select tidegate.capture()").await.expect("a capture")
+}
+
+/// The session that carries what was captured.
+async fn recorded(client: &mut Client, evidence: &str) -> Session {
+    let observed = Some(Observed::Evidence(evidence.to_owned()));
     let request = v1::RecordRequest { observed, ..v1::RecordRequest::default() };
     session(&client.record(request).await.expect("it is recorded").into_inner().token)
 }
@@ -55,10 +59,20 @@ async fn a_promotion_that_loses(major: Major) {
     let stage = counting(major, 1).await;
     let (service, mut client) = stage.serve().await;
     let (leader, heir) = (stage.cluster.leader(), stage.cluster.standby(0));
+    #[cfg(feature = "unsafe-guards")]
+    let mut wrong = believing_numbers(&stage).await;
     let kept = session(&stage.write(&mut client, "", 1).await);
-    stage.cluster.catch_up().await.expect("the heir has it");
+    until("r1 to serve it, flushed and applied", LIMIT, || async {
+        let answer = select(&mut client.clone(), read(kept.clone(), Level::Session)).await;
+        Ok(named(&answer) == "r1")
+    })
+    .await
+    .expect("the heir has it");
     heir.cut_reception().await.expect("what is written now is lost");
-    let lost = session(&stage.write(&mut client, "", 2).await);
+    let evidence = captured_write(leader, 2).await;
+    let lost = recorded(&mut client, &evidence).await;
+    #[cfg(feature = "unsafe-guards")]
+    let lost_there = recorded(&mut wrong.1, &evidence).await;
     let captured = leader.insert_lsn().await.expect("a position");
     leader.stop(Stop::Immediate).await.expect("a dead leader");
     let fork = heir.promote().await.expect("a promotion");
@@ -82,7 +96,24 @@ async fn a_promotion_that_loses(major: Major) {
     let answer = select(&mut client, read(kept, Level::Session)).await;
     assert_eq!(named(&answer), "r1", "{answer:?}");
     assert!(answer.notices.is_empty() && stage.shows("r1", 1).await, "{answer:?}");
+    #[cfg(feature = "unsafe-guards")]
+    until("the wrong way: the lost row is called fresh", LIMIT, || async {
+        let request = read(lost_there.clone(), Level::Session);
+        let answer = select(&mut wrong.1.clone(), request).await;
+        Ok(named(&answer) == "r1" && answer.notices.is_empty())
+    })
+    .await
+    .expect("the number is met");
     service.stop().await.expect("it stops");
+}
+
+/// The wrong way: a service that asks for numbers before it asks whose they are.
+#[cfg(feature = "unsafe-guards")]
+async fn believing_numbers(stage: &Stage) -> (Service, Client) {
+    let off = tidegate_core::guards::Guards::without("leader_first").expect("named");
+    let service = Service::start(stage.options().await.guards(off)).await.expect("it starts");
+    let client = connect(&service).await;
+    (service, client)
 }
 
 async fn until_split(service: &Service) {
@@ -103,7 +134,7 @@ async fn twins(major: Major) {
     until("r1 to lead", LIMIT, || async { Ok(service.partition().await?.leader_node == "r1") })
         .await
         .expect("it leads");
-    let carried = token_of_write(&mut client, first, 1).await;
+    let carried = recorded(&mut client, &captured_write(first, 1).await).await;
     let captured = first.insert_lsn().await.expect("a position");
     first.stop(Stop::Immediate).await.expect("it dies");
     second.promote().await.expect("a second promotion");
