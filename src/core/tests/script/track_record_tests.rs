@@ -262,3 +262,82 @@ fn a_replica_that_can_never_come_is_not_waited_for() {
     );
     assert_eq!(said, ["leader b, if the cap permits", "refuse, NotCovered"]);
 }
+
+/// Whether a session with this mark is told something, or has to wait for a leader's sample: in
+/// any case not simply served by the number.
+fn is_in_doubt(said: &[String]) -> bool {
+    said.iter().any(|words| words.starts_with("tell ") || words.starts_with("needs a leader"))
+        || said.iter().any(|words| words.starts_with("cannot be proven"))
+}
+
+#[test]
+fn two_crashes_between_two_polls_leave_no_exact_end() {
+    // The first recovery ended below the mark and its row was lost; the second ended above it.
+    let said = said(
+        "a leads 1:a1 at 0/1524F30 flush 0/1524E20
+        b follows b1 at 0/1524E20 row 1:a1
+        a leads 1:a3 at 0/1530000 replay 0/152EF80 row 1:a1
+        a leads 1:a3 at 0/1530000 replay 0/152EF80
+        b follows b1 at 0/1530000 row 1:a3
+        mark 1:a1 0/1524F30 upto 0/1524F30
+        resolve",
+    );
+    assert!(is_in_doubt(&said), "{said:?}");
+}
+
+#[test]
+fn a_torn_record_below_the_flushed_position_throws_no_leader_out() {
+    let said = said(
+        "a leads 1:a1 at 0/2050 flush 0/2000
+        b follows b1 at 0/1FC8 row 1:a1
+        a leads 1:a2 at 0/1FD0 replay 0/1FC8 row 1:a1
+        a leads 1:a2 at 0/1FD0 replay 0/1FC8
+        b follows b1 at 0/1FD0 row 1:a2
+        ask leader
+        ask session
+        mark 1:a1 0/2050 upto 0/2050
+        resolve",
+    );
+    assert_eq!(said[..2], ["leader a", "replica b"], "{said:?}");
+    assert!(is_in_doubt(&said[2..]), "{said:?}");
+}
+
+#[test]
+fn a_promotion_nobody_polled_makes_no_later_one_exact() {
+    // b was promoted and c moved to it, both unseen; then c itself, on timeline 3.
+    let said = said(
+        "a leads 1:a1 at 0/4000138
+        b follows b1 at 0/4000000 row 1:a1
+        c follows c1 at 0/4000000 row 1:a1
+        pass 6s
+        c leads 3:c1 at 0/4009930 replay 0/4009920 row 1:a1
+        c leads 3:c1 at 0/4009930 replay 0/4009920
+        mark 1:a1 0/4000138 upto 0/4000138
+        resolve
+        another session
+        mark 1:a1 0/4000000 upto 0/4000000
+        resolve",
+    );
+    let ruler = said.iter().position(|words| words == "demand 1:a1 0/4000000");
+    let ruler = ruler.expect("what c had proven survives");
+    assert!(is_in_doubt(&said[..ruler]), "{said:?}");
+    assert!(!is_in_doubt(&said[ruler..]), "{said:?}");
+}
+
+#[test]
+fn another_server_on_the_same_timeline_number_is_no_restart_of_the_first() {
+    let said = said(
+        "a leads 1:a1 at 0/4000000
+        b follows b1 at 0/4000000 row 1:a1
+        c follows c1 at 0/4000000 row 1:a1
+        b leads 2:b1 at 0/4000100 replay 0/4000000 row 1:a1
+        b leads 2:b1 at 0/4000168
+        mark 2:b1 0/4000168 upto 0/4000168
+        c leads 2:c1 at 0/400C9C0 replay 0/4000000 row 1:a1
+        c leads 2:c1 at 0/400C9C0 replay 0/4000000
+        resolve
+        ask session fallback",
+    );
+    assert!(is_in_doubt(&said), "{said:?}");
+    assert_eq!(said.last().map(String::as_str), Some("refuse, Split"), "{said:?}");
+}
