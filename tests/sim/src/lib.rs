@@ -1,9 +1,33 @@
 //! A seeded world around the pure core, with an oracle that knows what was written.
 //! Broken worlds end the run by a panic: this crate is a test.
 //!
-//! - [`covers`]: single verdicts of the core against explicit sets of records.
+//! - [`covers`]: single verdicts of the core against explicit sets of records
+//! - `heap`, `sim`: what happens next, and the tasks it resumes
+//! - [`options`], [`schedule`]: what a seed makes of a world
+//! - `world`: servers and logs; no rule of Tidegate
+//! - `instance`, `store`, `session`: the shell's side, as `src/` does it, and the applications
+//! - `faults`, `scenes`: what breaks
+//! - [`check`]: promises against truth
+//! - [`run`]: one world from its schedule to its end
+//! - [`seeds`], [`mutation`], [`shrink`]: many worlds, guards switched off, schedules made shorter
 
 #![expect(clippy::expect_used, reason = "a broken world must end the run")]
 
+pub mod check;
 pub mod covers;
+mod faults;
+mod heap;
+mod instance;
+pub mod mutation;
+pub mod options;
 mod random;
+pub mod run;
+mod scenes;
+pub mod schedule;
+pub mod seeds;
+mod session;
+pub mod shrink;
+mod sim;
+mod store;
+mod trace;
+mod world;

@@ -1,6 +1,7 @@
 //! Chance from a seed: the same numbers everywhere, in every build.
 
 /// `SplitMix64`: the same worlds from the same seeds, everywhere.
+#[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {

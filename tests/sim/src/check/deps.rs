@@ -1,0 +1,87 @@
+//! What a session depends on: records, each standing for everything before it.
+
+use tidegate_core::lineage::{Epoch, Life};
+
+use crate::world::World;
+use crate::world::log::Rec;
+
+/// Something a session wrote or saw, and told the service of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Dep {
+    /// The last record of it.
+    pub(crate) tip: Rec,
+    /// It wrote it.
+    pub(crate) wrote: bool,
+    /// The epoch its mark was made in; `None` if no mark could be made.
+    pub(crate) epoch: Option<Epoch>,
+    /// The life it was read in.
+    pub(crate) life: Option<Life>,
+    /// The store forgot it.
+    pub(crate) forgotten: bool,
+    /// Its mark was the fifth, was never made, or was dropped for size.
+    pub(crate) unmarked: Option<&'static str>,
+}
+
+/// All that one holder depends on.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Deps {
+    pub(crate) all: Vec<Dep>,
+}
+
+impl Deps {
+    pub(crate) fn add(&mut self, dep: Dep, world: &World) {
+        // What was seen earlier on the same line is in it.
+        self.all.retain(|old| {
+            let plain = !old.wrote && old.unmarked.is_none() && !old.forgotten;
+            let same = old.epoch == dep.epoch && plain && dep.unmarked.is_none();
+            !(same && world.tree.is_in(old.tip, Some(dep.tip)))
+        });
+        if !self.all.contains(&dep) {
+            self.all.push(dep);
+        }
+        if self.all.len() > 48 {
+            self.thin(world);
+        }
+    }
+
+    /// Writes of one epoch go but the last.
+    fn thin(&mut self, world: &World) {
+        let all = self.all.clone();
+        let covered = |dep: &Dep| {
+            all.iter().any(|later| {
+                later != dep
+                    && later.wrote == dep.wrote
+                    && later.epoch == dep.epoch
+                    && later.forgotten == dep.forgotten
+                    && later.unmarked == dep.unmarked
+                    && later.tip != dep.tip
+                    && world.tree.is_in(dep.tip, Some(later.tip))
+            })
+        };
+        self.all.retain(|dep| !covered(dep));
+    }
+
+    pub(crate) fn join(&mut self, other: &Self, world: &World) {
+        for dep in &other.all {
+            self.add(*dep, world);
+        }
+    }
+
+    /// The store has no record any more.
+    pub(crate) fn forget(&mut self) {
+        for dep in &mut self.all {
+            dep.forgotten = true;
+        }
+    }
+
+    /// Notes that the marks of an epoch are gone without being judged.
+    pub(crate) fn unmark(&mut self, epoch: Option<Epoch>, why: &'static str, world: &World) {
+        let line = epoch.and_then(|epoch| world.line(epoch));
+        for dep in &mut self.all {
+            let touched = epoch.is_none() || world.tree.is_in(dep.tip, line);
+            if touched {
+                dep.unmarked.get_or_insert(why);
+            }
+        }
+    }
+}

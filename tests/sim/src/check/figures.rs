@@ -1,0 +1,81 @@
+//! How much was really tried: counts that keep a run without violations from meaning nothing.
+
+use std::collections::BTreeMap;
+
+/// Counts of one world, or of many.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Figures {
+    /// Writes, reads, waits and records that sessions asked for.
+    pub operations: u64,
+    /// Commits acknowledged.
+    pub writes: u64,
+    /// Commits acknowledged and recorded.
+    pub recorded: u64,
+    /// Reads of a session's level that were answered with a node.
+    pub session_reads: u64,
+    /// Of those, with read-your-writes promised.
+    pub flagged: u64,
+    /// Session reads while nothing was broken.
+    pub calm_reads: u64,
+    /// Of those, by a replica with read-your-writes promised.
+    pub calm_replica: u64,
+    /// Reads by a session with something to miss.
+    pub rounds: u64,
+    /// Of those, with a standby that truly lacked some of it.
+    pub lacking: u64,
+    /// Reads that were refused.
+    pub refused: u64,
+    /// Reads labelled stale.
+    pub stale: u64,
+    /// Reads of the leader.
+    pub leader_reads: u64,
+    /// Connections that led to another life than the one named.
+    pub turned_away: u64,
+    /// Answers with a bound that were checked.
+    pub bounded: u64,
+    /// Answers with everything acknowledged before the call that were checked.
+    pub global: u64,
+    /// Waits of sessions.
+    pub waits: u64,
+    /// Of those, ended by a fresh node.
+    pub fresh: u64,
+    /// Reads and waits parked in the core.
+    pub waits_parked: u64,
+    /// Of those, ended.
+    pub waits_ended: u64,
+    /// Polls answered.
+    pub polls: u64,
+    /// Answers that came after their source had given them up.
+    pub late_answers: u64,
+    /// Notices told, by kind.
+    pub notices: BTreeMap<&'static str, u64>,
+    /// Faults that happened, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What was missing, and is documented as not promised, by reason.
+    pub excused: BTreeMap<&'static str, u64>,
+}
+
+impl Figures {
+    /// Adds what another world showed.
+    pub fn add(&mut self, other: &Self) {
+        macro_rules! sum {
+            ($($field:ident)*) => { $(self.$field += other.$field;)* };
+        }
+        sum!(operations writes recorded session_reads flagged calm_reads calm_replica rounds);
+        sum!(lacking refused stale leader_reads turned_away bounded global waits fresh);
+        sum!(waits_parked waits_ended polls late_answers);
+        for (own, other) in [
+            (&mut self.notices, &other.notices),
+            (&mut self.faults, &other.faults),
+            (&mut self.excused, &other.excused),
+        ] {
+            for (name, count) in other {
+                *own.entry(name).or_default() += count;
+            }
+        }
+    }
+
+    pub(crate) fn excuse(&mut self, why: &'static str) {
+        *self.excused.entry(why).or_default() += 1;
+    }
+}

@@ -1,0 +1,94 @@
+//! The checker: what was promised, compared with what servers really have.
+//!
+//! - [`deps`]: what a session depends on, as records
+//! - [`figures`]: how much was really tried
+//! - [`reads`]: answers of reads and waits
+//! - [`told`]: notices against what became of writes
+//!
+//! It knows records and promises, and no rule by which the core keeps them.
+
+mod deps;
+mod figures;
+mod reads;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use deps::{Dep, Deps};
+pub use figures::Figures;
+pub(crate) use reads::ReadCheck;
+
+use tidegate_core::lineage::{Epoch, Incarnation, Life};
+use tidegate_core::token::NoticeId;
+use tidegate_core::views::Observation;
+
+use crate::trace::Trace;
+use crate::world::World;
+use crate::world::log::Rec;
+
+/// A broken promise.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// When, in nanoseconds of the world.
+    pub at: u64,
+    /// Which promise.
+    pub kind: &'static str,
+    /// What exactly.
+    pub text: String,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Check {
+    pub(crate) trace: Trace,
+    pub(crate) figures: Figures,
+    pub(crate) violation: Option<Violation>,
+    /// Commits acknowledged, in order of time.
+    pub(crate) acknowledged: Vec<(u64, Rec)>,
+    /// The losses behind the notices that were acknowledged.
+    pub(crate) losses: BTreeMap<NoticeId, (Epoch, Epoch)>,
+    /// When a fault last began or ended.
+    pub(crate) fault_until: u64,
+    /// Lives of running servers that were taken back, and when each instance saw them since.
+    pub(crate) reverted: BTreeMap<Life, (u64, BTreeSet<usize>)>,
+    /// Lives that two servers live, and the nodes each instance has seen them under since.
+    pub(crate) copied: BTreeMap<Life, (u64, BTreeMap<usize, BTreeSet<usize>>)>,
+    /// Epochs an instance has polled.
+    pub(crate) polled: BTreeSet<(usize, Epoch)>,
+    /// The rows an incarnation has shown an instance.
+    pub(crate) shown: BTreeMap<(usize, Incarnation), BTreeSet<Epoch>>,
+    /// Nodes that stay out until an operator vouches for them.
+    pub(crate) needs_word: BTreeSet<usize>,
+    /// When fallbacks were admitted, by instance.
+    pub(crate) fallbacks: [Vec<u64>; 2],
+}
+
+impl Check {
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    pub(crate) fn broken(&mut self, at: u64, kind: &'static str, text: String) {
+        self.trace.say(at, || format!("BROKEN {kind}: {text}"));
+        self.violation.get_or_insert(Violation { at, kind, text });
+    }
+
+    /// Notes what an instance can know from now on.
+    pub(crate) fn seen(&mut self, instance: usize, seen: &Observation, _: &World, _: u64) {
+        let incarnation = seen.evidence.incarnation;
+        if let Some(epoch) = seen.evidence.epoch() {
+            self.polled.insert((instance, epoch));
+        }
+        if let Some((since, by)) = self.reverted.get_mut(&incarnation.life)
+            && seen.sent_at.as_nanos() >= *since
+        {
+            by.insert(instance);
+        }
+        if let Some((since, by)) = self.copied.get_mut(&incarnation.life)
+            && seen.sent_at.as_nanos() >= *since
+        {
+            by.entry(instance).or_default().insert(seen.node.index());
+        }
+        let shown = self.shown.entry((instance, incarnation)).or_default();
+        shown.extend(seen.rows.iter().flatten().map(|row| row.epoch));
+    }
+}

@@ -1,0 +1,194 @@
+//! Answers of reads: whoever is named must have what is promised of it.
+
+use tidegate_core::lineage::Epoch;
+use tidegate_core::routing::Guarantee;
+use tidegate_core::token::SessionToken;
+
+use super::{Check, Dep, Deps};
+use crate::world::World;
+use crate::world::log::Rec;
+
+/// One read, as it was answered and as it is made now.
+#[derive(Debug)]
+pub(crate) struct ReadCheck<'a> {
+    pub(crate) instance: usize,
+    /// The server that is read.
+    pub(crate) server: usize,
+    pub(crate) met: &'a [Guarantee],
+    /// What the session depends on that the answer did not tell of as lost.
+    pub(crate) deps: &'a Deps,
+    /// What its holders hold together.
+    pub(crate) holder: &'a SessionToken,
+    /// The epoch the instance held for the leader's.
+    pub(crate) leader: Option<Epoch>,
+    /// When the call arrived.
+    pub(crate) since: u64,
+    /// Everything acknowledged before must be there, for a bound.
+    pub(crate) bound: Option<u64>,
+}
+
+impl Check {
+    /// Looks whether the server has what was promised.
+    pub(crate) fn read(&mut self, read: &ReadCheck<'_>, world: &World, now: u64) {
+        let session = read.met.contains(&Guarantee::ReadYourWrites);
+        if session {
+            for dep in &read.deps.all {
+                if !world.servers[read.server].has(&world.tree, dep.tip) {
+                    self.missing(dep, read, world, now);
+                }
+            }
+        }
+        if read.met.contains(&Guarantee::Global) {
+            self.figures.global += 1;
+            self.acknowledged(read, read.since, "GLOBAL", world, now);
+        }
+        if let Some(bound) = read.bound.filter(|_| read.met.contains(&Guarantee::Bounded)) {
+            self.figures.bounded += 1;
+            self.acknowledged(read, bound, "BOUNDED", world, now);
+        }
+    }
+
+    /// Everything the visible leader acknowledged before `before` must be there.
+    fn acknowledged(
+        &mut self,
+        read: &ReadCheck<'_>,
+        before: u64,
+        promise: &'static str,
+        world: &World,
+        now: u64,
+    ) {
+        let Some(leader) = read.leader.filter(|leader| self.is_true(*leader, world)) else {
+            self.figures.excuse("relative to the leader in view");
+            return;
+        };
+        let line = world.line(leader);
+        let count = self.acknowledged.partition_point(|(at, _)| *at < before);
+        let older = self.acknowledged[..count].iter().rev().take(40);
+        let server = &world.servers[read.server];
+        let lacks = |rec: Rec| world.tree.is_in(rec, line) && !server.has(&world.tree, rec);
+        let lacking = older.map(|(_, rec)| *rec).find(|rec| lacks(*rec));
+        if let Some(rec) = lacking {
+            if self.is_corner(read, world) {
+                return;
+            }
+            let text = format!(
+                "record {rec}, acknowledged before {before}, is not on server {} (instance {}, \
+                 leader {leader})",
+                read.server, read.instance
+            );
+            self.broken(now, promise, text);
+        }
+    }
+
+    /// Says whether the epoch is that of the leader that counts.
+    pub(crate) fn is_true(&self, epoch: Epoch, world: &World) -> bool {
+        world.true_leader().is_some_and(|at| world.servers[at].epoch() == epoch)
+    }
+
+    /// A record a session depends on is not where it was sent.
+    fn missing(&mut self, dep: &Dep, read: &ReadCheck<'_>, world: &World, now: u64) {
+        if self.is_corner(read, world) {
+            return;
+        }
+        let line = read.leader.and_then(|leader| world.line(leader));
+        let lost = !world.tree.is_in(dep.tip, line);
+        if let Some(why) = self.excuse(dep, lost, read, world) {
+            self.figures.excuse(why);
+            return;
+        }
+        let kind = match (dep.wrote, lost) {
+            (true, false) => "a write of the session is missing",
+            (true, true) => "a lost write was never told",
+            (false, false) => "what the session saw is missing",
+            (false, true) => "a lost state was never told",
+        };
+        let server = &world.servers[read.server];
+        let text = format!(
+            "record {} (end {:X}, {:?}) is not on server {} which has {} records, last row {:?}; \
+             instance {}, leader {:?}, holder {:?}",
+            dep.tip,
+            world.tree.record(dep.tip).end,
+            dep,
+            read.server,
+            server.content().len(),
+            server.last_row(),
+            read.instance,
+            read.leader,
+            read.holder.components().collect::<Vec<_>>(),
+        );
+        self.broken(now, kind, text);
+    }
+
+    /// Why a missing record is documented as not promised.
+    fn excuse(
+        &self,
+        dep: &Dep,
+        lost: bool,
+        read: &ReadCheck<'_>,
+        world: &World,
+    ) -> Option<&'static str> {
+        if dep.forgotten {
+            if lost {
+                return Some("lost after the store forgot it");
+            }
+            if read.leader.is_none_or(|leader| !self.is_true(leader, world)) {
+                return Some("relative to the leader in view");
+            }
+        }
+        if lost && let Some(why) = dep.unmarked {
+            return Some(why);
+        }
+        let told_before = read.holder.acknowledged().any(|id| {
+            self.losses.get(&id).is_some_and(|(gone, child)| {
+                let of_it = dep.epoch == Some(*gone)
+                    || world.tree.is_in(dep.tip, world.line(*gone))
+                    || (gone.timeline == 0 && dep.life == Some(gone.life));
+                of_it && !world.tree.is_in(dep.tip, world.line(*child))
+            })
+        });
+        (lost && told_before).then_some("recorded after its loss was acknowledged")
+    }
+
+    /// Corners of servers that left no trace: documented, and counted.
+    fn is_corner(&mut self, read: &ReadCheck<'_>, world: &World) -> bool {
+        let server = &world.servers[read.server];
+        let unseen = |seen: bool| !seen;
+        if let Some((_, by)) = self.reverted.get(&server.life)
+            && unseen(by.contains(&read.instance))
+        {
+            self.figures.excuse("a server taken back, not polled since");
+            return true;
+        }
+        if let Some((_, by)) = self.copied.get(&server.life)
+            && unseen(by.get(&read.instance).is_some_and(|nodes| nodes.len() > 1))
+        {
+            self.figures.excuse("a server copied alive, not polled under both names");
+            return true;
+        }
+        if server.naive && self.left_no_trace(read.instance, read.server, world) {
+            self.figures.excuse("attached without a rewind, and nobody polled before");
+            return true;
+        }
+        false
+    }
+
+    /// Nothing an instance polled shows that the server holds records of another line.
+    fn left_no_trace(&self, instance: usize, at: usize, world: &World) -> bool {
+        let server = &world.servers[at];
+        let line = server.log.last().copied();
+        let foreign: Vec<Rec> =
+            server.content().iter().copied().filter(|rec| !world.tree.is_in(*rec, line)).collect();
+        let system = tidegate_core::lineage::SystemId::new(crate::world::SYSTEM);
+        let incarnation = tidegate_core::lineage::Incarnation { system, life: server.life };
+        let shown = self.shown.get(&(instance, incarnation));
+        let led = foreign.iter().any(|rec| {
+            let branch = &world.tree.branches[world.tree.record(*rec).branch];
+            branch.server == at && self.polled.contains(&(instance, branch.epoch))
+        });
+        let rows = foreign.iter().any(|rec| {
+            let row = world.tree.record(*rec).row.as_ref().map(|write| write.row.epoch);
+            row.is_some_and(|row| shown.is_some_and(|shown| shown.contains(&row)))
+        });
+        !led && !rows
+    }
+}

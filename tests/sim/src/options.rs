@@ -1,0 +1,276 @@
+//! What one seed makes of a world: sizes, latencies, rates and the mix of what happens.
+//!
+//! Everything else follows from these and from the schedule. Printed with each failure.
+
+use std::time::Duration;
+
+use tidegate_core::guards::Guards;
+
+use crate::random::Random;
+
+pub(crate) const MILLI: u64 = 1_000_000;
+
+/// What a world is made to show most of all.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Profile {
+    /// A bit of everything that needs no operator.
+    General,
+    /// Asynchronous commits, demands of everything acknowledged, a WAL writer that stalls.
+    Async,
+    /// A leader that crashes while polls of it are slow.
+    SlowLeader,
+    /// Promotions that lose something.
+    Failover,
+    /// Promotions beside a leader that runs on.
+    Undead,
+    /// Promotions nobody polled, and standbys that follow them already.
+    Hidden,
+    /// Lineage rows that come late.
+    LateRows,
+    /// A server promoted, cloned anew and promoted again while a row is under way.
+    Reused,
+    /// Two standbys promoted, with standbys of their own.
+    Twins,
+    /// A standby moved from one twin to the other without a rewind.
+    Moved,
+    /// A former twin attached to the other without a rewind.
+    Attached,
+    /// Answers that come after others, from lives that have ended.
+    LateAnswers,
+    /// Records of sessions that expire, and standbys further behind than that.
+    Expiry,
+    /// A token store that forgets.
+    Forgets,
+    /// Tokens without room for everything.
+    Narrow,
+    /// Records that end where a page does, and an idle leader.
+    Pages,
+    /// Many fallbacks to the leader at once.
+    Storm,
+    /// Clients behind a pooler.
+    Pooled,
+    /// Standbys that restart behind what they showed.
+    Restarts,
+    /// A running server taken back to an older state.
+    Reverted,
+    /// A running server copied, memory and all.
+    Copied,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::General,
+        Self::Async,
+        Self::SlowLeader,
+        Self::Failover,
+        Self::Undead,
+        Self::Hidden,
+        Self::LateRows,
+        Self::Reused,
+        Self::Twins,
+        Self::Moved,
+        Self::Attached,
+        Self::LateAnswers,
+        Self::Expiry,
+        Self::Forgets,
+        Self::Narrow,
+        Self::Pages,
+        Self::Storm,
+        Self::Pooled,
+        Self::Restarts,
+        Self::Reverted,
+        Self::Copied,
+    ];
+
+    /// The profile a seed lives in where none is asked for: every second one is general.
+    pub fn of_seed(seed: u64) -> Self {
+        let among = Self::ALL.len() as u64;
+        let index = if seed.is_multiple_of(2) { 0 } else { seed / 2 % among };
+        Self::ALL[usize::try_from(index).unwrap_or(0)]
+    }
+
+    /// Its name in files and commands.
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
+    /// The profile of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+}
+
+/// How much is done in one world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// At least 100 actions.
+    Test,
+    /// At least 500 session operations.
+    Prove,
+}
+
+/// What one seed makes of a world.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The seed.
+    pub seed: u64,
+    /// What the world is made to show.
+    pub profile: Profile,
+    /// How much is done.
+    pub scale: Scale,
+    /// The guard that is switched off.
+    pub without: Option<&'static str>,
+    /// Servers, the leader included.
+    pub servers: usize,
+    /// Devices, each with tokens of its own.
+    pub devices: usize,
+    /// Users; several devices may be one user's.
+    pub subjects: usize,
+    /// The slowest ordinary answer of a node to a poll.
+    pub poll_latency_max: u64,
+    /// The slowest call from a client to the service, one way.
+    pub call_latency_max: u64,
+    /// Polls lost, of a thousand.
+    pub poll_loss: usize,
+    /// Answers overtaken by later ones, of a thousand.
+    pub overtaken: usize,
+    /// The longest a lineage row is under way.
+    pub row_latency_max: u64,
+    /// Row inserts that fail, of a hundred.
+    pub row_failures: usize,
+    /// How often the WAL writer works.
+    pub flush_interval: u64,
+    /// From flush to apply on a calm standby, at most.
+    pub delay_max: u64,
+    /// Commits that do not wait for their flush, of a hundred.
+    pub asynchronous: usize,
+    /// Devices behind a pooler, of a hundred.
+    pub pooled: usize,
+    /// Reads recorded by their incarnation alone, of a hundred.
+    pub unsampled: usize,
+    /// The gate.
+    pub gate: Duration,
+    /// Freshness fallbacks a second.
+    pub cap: u32,
+    /// Actions in the schedule.
+    pub actions: usize,
+    /// From the first action to the last.
+    pub span: u64,
+}
+
+impl Options {
+    /// Expands a seed.
+    pub fn of(seed: u64, profile: Profile, scale: Scale, without: Option<&'static str>) -> Self {
+        let mut random = Random::new(seed ^ 0x0071_0065);
+        let mut options = Self {
+            seed,
+            profile,
+            scale,
+            without,
+            servers: random.within(3, 5),
+            devices: random.within(4, 8),
+            subjects: random.within(2, 4),
+            poll_latency_max: random.within(2, 20) as u64 * MILLI,
+            call_latency_max: random.within(1, 5) as u64 * MILLI,
+            poll_loss: random.within(0, 30),
+            overtaken: random.within(0, 20),
+            row_latency_max: random.within(5, 60) as u64 * MILLI,
+            row_failures: random.within(0, 10),
+            flush_interval: random.within(5, 120) as u64 * MILLI,
+            delay_max: random.within(2, 60) as u64 * MILLI,
+            asynchronous: random.within(10, 60),
+            pooled: random.within(0, 40),
+            unsampled: random.within(5, 30),
+            gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
+            cap: 200,
+            actions: match scale {
+                Scale::Test => random.within(100, 130),
+                Scale::Prove => random.within(150, 190),
+            },
+            span: 0,
+        };
+        options.lean(&mut random);
+        options.span = options.actions as u64 * 60 * MILLI;
+        options
+    }
+
+    /// Leans towards what the profile is to show.
+    fn lean(&mut self, random: &mut Random) {
+        match self.profile {
+            Profile::General | Profile::Hidden | Profile::Pages | Profile::Restarts => {}
+            Profile::Async => {
+                self.asynchronous = 80;
+                self.flush_interval = random.within(100, 400) as u64 * MILLI;
+            }
+            Profile::SlowLeader => {
+                self.asynchronous = 80;
+                self.flush_interval = random.within(40, 150) as u64 * MILLI;
+                self.delay_max = 6 * MILLI;
+            }
+            Profile::Failover | Profile::Undead => self.delay_max = 120 * MILLI,
+            Profile::LateRows => {
+                self.row_latency_max = 400 * MILLI;
+                self.row_failures = 40;
+            }
+            Profile::Reused => {
+                self.servers = 4;
+                self.row_failures = 0;
+            }
+            Profile::Twins | Profile::Moved | Profile::Attached => {
+                self.servers = 5;
+                (self.poll_loss, self.overtaken) = (0, 0);
+                self.row_failures = 0;
+                self.row_latency_max = 10 * MILLI;
+            }
+            Profile::LateAnswers => self.overtaken = 60,
+            Profile::Expiry => self.gate = Duration::from_millis(500),
+            Profile::Forgets => self.delay_max = 250 * MILLI,
+            Profile::Narrow => self.delay_max = 200 * MILLI,
+            Profile::Storm => {
+                self.cap = 5;
+                self.delay_max = 400 * MILLI;
+            }
+            Profile::Pooled => self.pooled = 90,
+            Profile::Reverted | Profile::Copied => {
+                (self.poll_loss, self.overtaken) = (0, 0);
+            }
+        }
+    }
+
+    /// The rules in force.
+    pub fn guards(&self) -> Guards {
+        #[cfg(feature = "unsafe-guards")]
+        if let Some(guards) = self.without.and_then(Guards::without) {
+            return guards;
+        }
+        Guards::on()
+    }
+
+    /// Says whether a rule of the client is in force.
+    pub(crate) fn holds(&self, guard: &str) -> bool {
+        self.without != Some(guard)
+    }
+}
+
+impl Options {
+    /// Records of one size: the ends of two logs meet, as they may by chance.
+    pub(crate) const fn evens_out(&self) -> bool {
+        matches!(self.profile, Profile::Moved | Profile::Attached)
+    }
+
+    /// Every lineage row is the first change of its page.
+    pub(crate) const fn images(&self) -> bool {
+        matches!(self.profile, Profile::Attached)
+    }
+}
+
+impl Options {
+    /// Whatever happens here needs no operator to say who leads.
+    pub(crate) const fn is_ordinary(&self) -> bool {
+        !matches!(
+            self.profile,
+            Profile::Twins | Profile::Moved | Profile::Attached | Profile::Reused
+        )
+    }
+}

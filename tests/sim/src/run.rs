@@ -1,0 +1,253 @@
+//! Lives one world: its schedule, then everything is healed, then everybody must be served.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tidegate_core::partition::Event;
+use tidegate_core::routing::{AboveCap, Level, Policy};
+
+use crate::check::{Figures, Violation};
+use crate::faults::strike;
+use crate::options::{MILLI, Options};
+use crate::schedule::{Action, Kind};
+use crate::session::{burst, healed_read};
+use crate::sim::{Sim, State};
+
+/// What became of a world.
+#[derive(Clone, Debug)]
+pub struct Lived {
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+    /// How much was really tried.
+    pub figures: Figures,
+    /// Everything that happened, as a number.
+    pub hash: u64,
+    /// The same as text, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// Lives a world with this schedule.
+pub fn live(options: &Options, schedule: &[Action], keeps_trace: bool) -> Lived {
+    let sim = Sim::new(options.clone());
+    if keeps_trace {
+        sim.with(|state| state.check.trace.keep());
+    }
+    for action in schedule {
+        match action.kind {
+            Kind::Burst => sim.spawn(action.at, burst(Rc::clone(&sim), action.seed)),
+            Kind::Fault(fault) => {
+                sim.spawn(action.at, strike(Rc::clone(&sim), fault, action.seed));
+            }
+        }
+    }
+    sim.run(500 * MILLI + options.span);
+    sim.with(|state| state.ended = true);
+    // What is under way comes to its end.
+    let settled = sim.now() + 3_500 * MILLI;
+    sim.run(settled);
+    heal(&sim);
+    sim.with(State::nothing_waits);
+    sim.end();
+    sim.with(|state| Lived {
+        violation: state.check.violation.take(),
+        figures: std::mem::take(&mut state.check.figures),
+        hash: state.check.trace.hash(),
+        trace: state.check.trace.lines(),
+    })
+}
+
+/// Ends every fault; then instances must know the leader, and every session must be served.
+fn heal(sim: &Rc<Sim>) {
+    if sim.with(|state| state.check.is_broken()) {
+        return;
+    }
+    sim.with(State::heal_network);
+    sim.run(sim.now() + 1_500 * MILLI);
+    sim.with(State::ordinary_leader);
+    sim.with(State::heal_servers);
+    sim.run(sim.now() + 1_500 * MILLI);
+    sim.with(State::operator);
+    sim.run(sim.now() + 1_000 * MILLI);
+    sim.with(State::all_is_well);
+    let fresh = Policy {
+        level: Level::Session,
+        bound: None,
+        wait_budget: Duration::from_millis(400),
+        may_fall_back: false,
+        above_cap: vec![AboveCap::Refuse],
+        zone: None,
+    };
+    let devices = sim.with(|state| state.devices.len());
+    for device in 0..devices {
+        let (sim, policy) = (Rc::clone(sim), fresh.clone());
+        let at = sim.now();
+        let own = Rc::clone(&sim);
+        sim.spawn(at, async move {
+            for instance in 0..2 {
+                healed_read(&own, instance, device, &policy).await;
+            }
+        });
+    }
+    sim.run(sim.now() + 4_500 * MILLI);
+}
+
+impl State {
+    /// The network, the store and the addresses are what they should be; nobody is frozen.
+    fn heal_network(&mut self) {
+        self.options.poll_loss = 0;
+        self.options.overtaken = 0;
+        self.options.row_failures = 0;
+        self.options.row_latency_max = 10 * MILLI;
+        self.options.flush_interval = 10 * MILLI;
+        self.world.flush_interval = 10 * MILLI;
+        self.world.shared.fill(None);
+        for (node, address) in self.world.address.iter_mut().enumerate() {
+            *address = node;
+        }
+        for instance in &mut self.instances {
+            instance.rows_fail_until = 0;
+            instance.sources.iter_mut().for_each(crate::instance::Source::heal);
+        }
+        for server in &mut self.world.servers {
+            server.frozen = false;
+            server.paused_until = 0;
+            server.receives = true;
+            server.delay = server.delay.min(10 * MILLI);
+            server.flush_due = server.flush_due.min(self.now);
+        }
+        for at in 0..self.instances.len() {
+            for node in 0..self.options.servers {
+                let node = Self::node(node);
+                self.handle(at, Event::Drain { node, drained: false });
+            }
+        }
+    }
+
+    /// After an ordinary failover nobody has to say who leads, whether the old leader runs or not.
+    fn ordinary_leader(&mut self) {
+        if self.check.is_broken() || !self.options.is_ordinary() {
+            return;
+        }
+        let Some(leader) = self.world.true_leader() else { return };
+        let epoch = self.world.servers[leader].epoch();
+        let last = self.world.top_timeline == epoch.timeline;
+        for at in 0..self.instances.len() {
+            if last && self.leader_epoch(at) != Some(epoch) {
+                let known = &self.instances[at].snapshot.leadership;
+                let text = format!("instance {at}: {known:?} instead of {epoch} on {leader}");
+                self.check.broken(self.now, "the promoted node does not lead", text);
+            }
+        }
+    }
+
+    /// One leader with the highest timeline; all others follow it, cloned anew where they must.
+    fn heal_servers(&mut self) {
+        let now = self.now;
+        let top = |at: &usize| {
+            let server = &self.world.servers[*at];
+            (server.leads.is_some(), server.timeline, !server.naive, server.log.len())
+        };
+        let count = self.world.servers.len();
+        let up = |at: &usize| self.world.servers[*at].up;
+        let best = (0..count).filter(up).max_by_key(top).unwrap_or(0);
+        if self.world.servers[best].leads.is_none() {
+            self.world.start(best, now, 0);
+            self.world.promote(best, true, now);
+        }
+        if self.world.servers[best].timeline < self.world.top_timeline {
+            // Sessions know a higher timeline: the leader moves past it.
+            let next = (0..count).find(|at| *at != best).unwrap_or(best);
+            self.world.flush_all(best, now);
+            self.world.reclone(next, best);
+            self.world.stop(best, true, now);
+            self.world.promote(next, true, now);
+            self.follow_anew(next);
+            return;
+        }
+        self.follow_anew(best);
+    }
+
+    fn follow_anew(&mut self, leader: usize) {
+        let now = self.now;
+        self.world.flush_all(leader, now);
+        for at in 0..self.world.servers.len() {
+            let own = &self.world.servers[at];
+            let line = self.world.servers[leader].log.last().copied();
+            let good = at != leader
+                && own.leads.is_none()
+                && !own.naive
+                && own.log.last().is_some_and(|last| self.world.tree.is_in(*last, line));
+            if at == leader {
+                continue;
+            }
+            if good {
+                self.world.start(at, now, 0);
+                self.world.servers[at].upstream = leader;
+            } else {
+                self.world.reclone(at, leader);
+            }
+        }
+    }
+
+    /// An operator vouches for nodes that did something no ordinary failover does.
+    fn operator(&mut self) {
+        let touched: Vec<usize> = self.check.needs_word.iter().copied().collect();
+        for at in 0..self.instances.len() {
+            for node in &touched {
+                self.handle(at, Event::Resume(Self::node(*node)));
+            }
+        }
+    }
+
+    /// Every instance knows the leader, and every standby may serve.
+    fn all_is_well(&mut self) {
+        if self.check.is_broken() {
+            return;
+        }
+        let Some(leader) = self.world.true_leader() else {
+            self.check.broken(self.now, "no leader after healing", String::new());
+            return;
+        };
+        let epoch = self.world.servers[leader].epoch();
+        for at in 0..self.instances.len() {
+            let snapshot = self.instances[at].snapshot.clone();
+            if self.leader_epoch(at) != Some(epoch) {
+                let known = &snapshot.leadership;
+                let text = format!("instance {at}: {known:?} instead of {epoch} on {leader}");
+                self.check.broken(self.now, "the leader is not known after healing", text);
+                return;
+            }
+            for node in (0..self.world.servers.len()).filter(|node| *node != leader) {
+                let eligible = snapshot.eligible(Self::node(node), self.instant());
+                if let Err(why) = eligible {
+                    let own = &self.world.servers[node];
+                    let text = format!(
+                        "instance {at}, node {node}: {why:?}; last row {:?}, follows {:?}",
+                        own.last_row(),
+                        own.following
+                    );
+                    self.check.broken(self.now, "a healthy node stays out", text);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// No wait is older than its deadline.
+    fn nothing_waits(&mut self) {
+        if self.check.is_broken() {
+            return;
+        }
+        let now = self.instant();
+        for at in 0..self.instances.len() {
+            let late = self.instances[at].waits.iter().find(|(_, waiter)| {
+                waiter.end.is_none() && now.since(waiter.deadline) > Duration::from_millis(1)
+            });
+            if let Some((id, waiter)) = late {
+                let text = format!("instance {at}, {id:?}: deadline {:?}", waiter.deadline);
+                self.check.broken(self.now, "a wait did not end", text);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What happens when: an explicit list, so that a failing one can be made shorter.
+//!
+//! Each action brings the seed of its own choices: without one action the others stay as they are.
+
+use crate::options::{MILLI, Options, Profile};
+use crate::random::Random;
+
+/// One thing that is made to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Action {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// What its choices follow from.
+    pub seed: u64,
+    /// What.
+    pub kind: Kind,
+}
+
+/// What is made to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A device writes, reads and waits for a while.
+    Burst,
+    /// Something breaks.
+    Fault(Fault),
+}
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident => $text:literal,)*) => {
+        /// What breaks.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Fault { $($(#[$doc])* $name,)* }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// What it is called in reports.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A standby applies later than it did.
+    Lag => "standby lags",
+    /// A standby stops applying for a while.
+    Pause => "replay paused",
+    /// A standby crashes and reopens behind what it showed.
+    StandbyCrash => "standby crash",
+    /// A backend of a standby crashes.
+    StandbyBackend => "standby backend crash",
+    /// A standby restarts cleanly.
+    StandbyRestart => "standby restart",
+    /// An operator resets the statistics of any server.
+    Statistics => "statistics reset",
+    /// The leader crashes and restarts.
+    LeaderCrash => "leader crash",
+    /// A backend of the leader crashes.
+    LeaderBackend => "leader backend crash",
+    /// The leader restarts cleanly.
+    LeaderRestart => "leader restart",
+    /// The WAL writer stalls.
+    Stall => "WAL writer stalls",
+    /// A receiver loses its connection for a while.
+    Disconnect => "receiver cut",
+    /// Polls of a node are lost for a while.
+    PollLoss => "polls lost",
+    /// Polls of a node are slow for a while.
+    PollDelay => "polls slow",
+    /// One answer comes long after later ones.
+    LateAnswer => "late answer",
+    /// An instance cannot reach a node for a while.
+    Unreachable => "node unreachable",
+    /// A server is stopped by a signal and goes on later.
+    Freeze => "server frozen",
+    /// A standby is down for a while.
+    Down => "standby down",
+    /// A standby is cloned anew.
+    Reclone => "standby recloned",
+    /// The leader dies and a standby is promoted.
+    Promotion => "promotion",
+    /// A standby is promoted while the leader runs on.
+    Undead => "promotion beside the old leader",
+    /// The leader crashes twice, the second time before anybody could look.
+    DoubleCrash => "leader crashes twice",
+    /// The token store forgets everything.
+    StoreLoss => "store forgets",
+    /// An instance restarts with the facts it kept.
+    InstanceRestart => "instance restart",
+    /// An instance restarts without facts.
+    FactsLost => "facts lost",
+    /// An operator takes a node out for a while.
+    Drain => "node drained",
+    /// An address answers as two servers for a while.
+    SharedAddress => "one address, two servers",
+    /// Two addresses name one server for a while.
+    TwoNames => "two names, one server",
+    /// Lineage rows fail for a while.
+    RowsFail => "rows fail",
+    /// A hidden promotion with standbys that follow it.
+    Hidden => "unseen promotion",
+    /// A promoted leader whose statistics are reset before its row stands.
+    ResetPromoted => "reset before the row",
+    /// A server is promoted, cloned anew and promoted again.
+    Reused => "promoted twice over",
+    /// Two standbys are promoted.
+    Twins => "twins",
+    /// A standby moves from one twin to the other.
+    Moved => "standby of the other twin",
+    /// A former twin is attached to the other.
+    Attached => "former twin attached",
+    /// A running server goes back in time.
+    Revert => "server reverted",
+    /// A running server is copied.
+    Copied => "server copied alive",
+}
+
+/// What needs no operator and may happen in any world.
+const COMMON: [Fault; 28] = [
+    Fault::Lag,
+    Fault::Pause,
+    Fault::StandbyCrash,
+    Fault::StandbyBackend,
+    Fault::StandbyRestart,
+    Fault::Statistics,
+    Fault::LeaderCrash,
+    Fault::LeaderBackend,
+    Fault::LeaderRestart,
+    Fault::Stall,
+    Fault::Disconnect,
+    Fault::PollLoss,
+    Fault::PollDelay,
+    Fault::LateAnswer,
+    Fault::Unreachable,
+    Fault::Freeze,
+    Fault::Down,
+    Fault::Reclone,
+    Fault::Promotion,
+    Fault::Undead,
+    Fault::DoubleCrash,
+    Fault::StoreLoss,
+    Fault::InstanceRestart,
+    Fault::FactsLost,
+    Fault::Drain,
+    Fault::SharedAddress,
+    Fault::TwoNames,
+    Fault::RowsFail,
+];
+
+/// What a profile is about.
+const fn of_profile(profile: Profile) -> &'static [Fault] {
+    match profile {
+        Profile::General => &COMMON,
+        Profile::Async => &[Fault::Stall, Fault::Lag, Fault::PollDelay],
+        Profile::SlowLeader => &[Fault::LeaderCrash, Fault::PollDelay, Fault::LeaderBackend],
+        Profile::Failover => &[Fault::Promotion, Fault::Lag],
+        Profile::Undead => &[Fault::Undead, Fault::Lag],
+        Profile::Hidden => &[Fault::Hidden, Fault::Lag],
+        Profile::LateRows => &[Fault::ResetPromoted, Fault::RowsFail, Fault::Promotion],
+        Profile::Reused => &[Fault::Reused, Fault::Lag],
+        Profile::Twins => &[Fault::Twins],
+        Profile::Moved => &[Fault::Moved],
+        Profile::Attached => &[Fault::Attached],
+        Profile::LateAnswers => &[Fault::LateAnswer, Fault::StandbyCrash, Fault::StandbyRestart],
+        Profile::Expiry => &[Fault::Pause, Fault::Lag],
+        Profile::Forgets => &[Fault::StoreLoss, Fault::Lag, Fault::Pause],
+        Profile::Narrow => &[Fault::Lag, Fault::Pause],
+        Profile::Pages => &[Fault::Lag, Fault::StandbyRestart],
+        Profile::Storm => &[Fault::Pause, Fault::Lag],
+        Profile::Pooled => {
+            &[Fault::StandbyCrash, Fault::LeaderCrash, Fault::Promotion, Fault::StandbyBackend]
+        }
+        Profile::Restarts => &[Fault::StandbyCrash, Fault::StandbyBackend, Fault::Down],
+        Profile::Reverted => &[Fault::Revert],
+        Profile::Copied => &[Fault::Copied],
+    }
+}
+
+/// How often a promotion of any kind may happen in one world.
+const fn at_most(profile: Profile) -> usize {
+    match profile {
+        Profile::Twins | Profile::Moved | Profile::Attached => 1,
+        Profile::Reused | Profile::Hidden | Profile::LateRows => 2,
+        Profile::General
+        | Profile::Async
+        | Profile::SlowLeader
+        | Profile::Failover
+        | Profile::Undead
+        | Profile::LateAnswers
+        | Profile::Expiry
+        | Profile::Forgets
+        | Profile::Narrow
+        | Profile::Pages
+        | Profile::Storm
+        | Profile::Pooled
+        | Profile::Restarts
+        | Profile::Reverted
+        | Profile::Copied => 3,
+    }
+}
+
+/// Says whether the kind of fault changes who leads for good.
+const fn moves_leader(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Promotion
+            | Fault::Undead
+            | Fault::Hidden
+            | Fault::ResetPromoted
+            | Fault::Reused
+            | Fault::Twins
+            | Fault::Moved
+            | Fault::Attached
+    )
+}
+
+/// The schedule of a world.
+pub fn schedule(options: &Options) -> Vec<Action> {
+    let mut random = Random::new(options.seed ^ 0x5C_4ED0_7E00);
+    let kinds = of_profile(options.profile);
+    let mut moves = 0;
+    let mut actions = Vec::with_capacity(options.actions);
+    let gap = options.span / options.actions as u64;
+    let mut fault = |random: &mut Random, index: usize| {
+        // The first tenth and the last are calm.
+        let calm = index < options.actions / 10 || index > options.actions * 9 / 10;
+        if calm || !random.one_in(4) {
+            return None;
+        }
+        let rare = options.profile == Profile::General || random.one_in(5);
+        let among = if rare { &COMMON[..] } else { kinds };
+        let fault = among[random.below(among.len())];
+        let tolerated = !matches!(
+            options.profile,
+            Profile::Twins | Profile::Moved | Profile::Attached | Profile::Reused
+        ) || kinds.contains(&fault)
+            || matches!(fault, Fault::Lag | Fault::Statistics | Fault::StandbyRestart);
+        if moves_leader(fault) {
+            moves += 1;
+        }
+        let allowed = !moves_leader(fault) || moves <= at_most(options.profile);
+        (tolerated && allowed).then_some(fault)
+    };
+    for index in 0..options.actions {
+        let at = 500 * MILLI + index as u64 * gap + random.next() % gap;
+        let kind = fault(&mut random, index).map_or(Kind::Burst, Kind::Fault);
+        actions.push(Action { at, seed: random.next(), kind });
+    }
+    actions
+}
