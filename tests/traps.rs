@@ -19,6 +19,8 @@ mod crash_table;
 mod lineage;
 #[path = "traps/pooled.rs"]
 mod pooled;
+#[path = "traps/pooled_capture.rs"]
+mod pooled_capture;
 #[path = "traps/reading.rs"]
 mod reading;
 #[path = "traps/reading_held.rs"]
