@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::clock::Clock;
 use tidegate_client::{
-    Client, ClientOptions, DirectPool, Guarantee, Guards, NodeAddress, NodePool, Policy, PoolError,
-    Pooled, Read, ReadError, Role, SessionOptions, WriteError,
+    Client, ClientOptions, DirectPool, Guarantee, Guards, Level, NodeAddress, NodePool, Policy,
+    PoolError, Pooled, Read, ReadError, Role, SessionOptions, WriteError,
 };
 use tidegate_lab::install::Major;
 use tidegate_lab::pgbouncer::{Pgbouncer, PgbouncerOptions, PoolMode};
@@ -30,6 +31,8 @@ on_both_majors! {
         trap_pooler_before_a_node_declared_direct_pg18;
     statement_pooling_is_refused =>
         trap_pooler_that_knows_no_transactions_pg15, trap_pooler_that_knows_no_transactions_pg18;
+    a_read_that_waits_in_the_pooler_is_not_older_than_its_bound =>
+        trap_pooled_read_that_waits_for_a_server_pg15, trap_pooled_read_that_waits_for_a_server_pg18;
     a_pooled_read_stays_in_its_transaction =>
         trap_pooled_read_that_leaves_its_transaction_pg15,
         trap_pooled_read_that_leaves_its_transaction_pg18;
@@ -49,13 +52,17 @@ struct Place {
 
 impl Place {
     async fn open(major: Major, mode: PoolMode, reach: &'static str) -> Self {
+        Self::behind(major, PgbouncerOptions::new().mode(mode), reach).await
+    }
+
+    async fn behind(major: Major, pooling: PgbouncerOptions, reach: &'static str) -> Self {
         let cluster = Cluster::start(ClusterOptions::new(major).standbys(1)).await;
         let cluster = cluster.expect("a cluster starts");
         let options = ServiceOptions::of(&cluster).await.expect("the objects are installed");
         let table = "create table t (n bigint); create table noise (at timestamptz)";
         cluster.leader().sql(table).await.expect("tables are made");
         cluster.standby(0).anchor(cluster.leader()).await.expect("a restartpoint");
-        let pooler = Pgbouncer::start(PgbouncerOptions::new().mode(mode), cluster.standby(0)).await;
+        let pooler = Pgbouncer::start(pooling, cluster.standby(0)).await;
         let pooler = pooler.expect("a pooler starts");
         let options = options.reach_through("r1", pooler.address(), reach);
         let service = Service::start(options).await.expect("the service starts");
@@ -204,6 +211,43 @@ async fn statement_pooling_is_refused(major: Major) {
     let Err(error @ WriteError::StatementPooling(_)) = written else { panic!("{written:?}") };
     assert!(error.to_string().contains("pool_mode = transaction"), "{error}");
     assert_eq!(count(&place.leader).await.expect("it is read"), before);
+    place.service.stop().await.expect("the service had not failed");
+
+    // A session has transactions.
+    let mut place = Place::open(major, PoolMode::Session, "direct").await;
+    let client = place.client(Guards::on()).await;
+    let session = client.session(SessionOptions::new(PARTITION));
+    session.write(&mut place.leader, insert).await.expect("it is written");
+    let read = session.read(&place.pool(), &replica, count).await.expect("it is served");
+    assert_eq!((read.value, read.node.role, read.selects), (1, Role::Replica, 1));
+    place.service.stop().await.expect("the service had not failed");
+}
+
+/// The answer is for a state of this age at most when the read begins; by the time the pooler has
+/// a server for it, that may be long ago.
+async fn a_read_that_waits_in_the_pooler_is_not_older_than_its_bound(major: Major) {
+    const BOUND: Duration = Duration::from_millis(1_500);
+    let pooling = PgbouncerOptions::new().server_connections(1);
+    let place = Place::behind(major, pooling, "pooled").await;
+    let held = place.pooler.connect(DATABASE).await.expect("it takes connections");
+    held.batch_execute("begin").await.expect("it has the only server connection");
+    let client = place.client(Guards::on()).await;
+    let session = client.session(SessionOptions::new(PARTITION));
+    let policy = Policy::new(Level::Bounded(BOUND)).fallback(false).wait_budget(LIMIT);
+    let pool = place.pool();
+    let read = session.read(&pool, &policy, count);
+    let release = async {
+        let waits = || async { Ok(place.pooler.waiting().await? > 0) };
+        until("the read waits in the pooler", LIMIT, waits).await.expect("it waits");
+        let (clock, since) = (Clock::new(), Clock::new().now());
+        let is_over = || async { Ok(clock.now().since(since) > BOUND) };
+        until("its answer has expired", LIMIT, is_over).await.expect("time passes");
+        held.batch_execute("commit").await.expect("it gives the server connection back");
+    };
+    let (read, ()) = tokio::join!(read, release);
+    let read = read.expect("it is selected again");
+    assert_eq!(read.node.role, Role::Replica, "{read:?}");
+    assert!(read.selects > 1, "an answer that had expired was used: {read:?}");
     place.service.stop().await.expect("the service had not failed");
 }
 

@@ -153,6 +153,19 @@ impl Pgbouncer {
             .with_context(|| self.log_tail())
     }
 
+    /// How many client connections wait for a server connection now.
+    ///
+    /// # Errors
+    /// When the pooler does not answer.
+    pub async fn waiting(&self) -> Result<u64> {
+        let messages = self.connect("pgbouncer").await?.simple_query("show pools").await?;
+        let waiting = messages.iter().filter_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else { return None };
+            row.get("cl_waiting")?.parse::<u64>().ok()
+        });
+        Ok(waiting.sum())
+    }
+
     /// The port of the server that a new transaction meets.
     async fn server_port(&self) -> Result<String> {
         let client = self.connect("postgres").await?;

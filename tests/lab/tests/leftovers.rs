@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tidegate_lab::install::Major;
+use tidegate_lab::pgbouncer::{Pgbouncer, PgbouncerOptions};
 use tidegate_lab::postgres::{Cluster, ClusterOptions, Stop};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,6 +23,7 @@ async fn child() -> Result<()> {
     let fate = std::env::var(FATE)?;
     let cluster = Cluster::start(ClusterOptions::new(Major::V15).standbys(2)).await?;
     cluster.standby(1).stop(Stop::Fast).await?;
+    let _pooler = Pgbouncer::start(PgbouncerOptions::new(), cluster.leader()).await?;
     let pids: Vec<String> =
         cluster.servers().iter().filter_map(|server| Some(server.pid()?.to_string())).collect();
     let (folder, pids) = (cluster.folder().display(), pids.join(" "));
