@@ -4,6 +4,11 @@
 
 #![expect(clippy::expect_used, reason = "a lab that fails is a failed test")]
 
+#[path = "rust_client/commit.rs"]
+mod commit;
+#[path = "rust_client/tls.rs"]
+mod tls;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
