@@ -137,6 +137,12 @@ impl Keyring {
         PREFIX.len() + (bytes * 4).div_ceil(3)
     }
 
+    /// Bytes of the longest body whose token has at most so many characters; 0 if none fits.
+    pub const fn body_bytes(chars: usize) -> usize {
+        let bytes = chars.saturating_sub(PREFIX.len()) * 3 / 4;
+        bytes.saturating_sub(HEAD_BYTES + MAC_BYTES)
+    }
+
     /// Opens a token and returns its body, exactly the bytes that were sealed.
     ///
     /// # Errors
@@ -331,6 +337,15 @@ mod tests {
             let token = ring.seal(&body);
             assert_eq!(token.len(), Keyring::sealed_chars(length));
             assert_eq!(ring.open(&token), Ok(body));
+        }
+    }
+
+    #[test]
+    fn the_longest_body_that_fits_is_foretold() {
+        for chars in 0..2_000 {
+            let fits = |bytes: &usize| Keyring::sealed_chars(*bytes) <= chars;
+            let longest = (0..chars).rev().find(fits).unwrap_or(0);
+            assert_eq!(Keyring::body_bytes(chars), longest, "{chars} characters");
         }
     }
 

@@ -4,6 +4,7 @@
 //! the bound are refused at once, and no answer is repeated.
 
 use std::collections::HashMap;
+use std::task::Poll;
 
 use futures::future::{AbortHandle, Abortable};
 use futures::stream::FuturesUnordered;
@@ -73,9 +74,16 @@ async fn run<S: TokenStore, G: Gatekeeper>(
                     let correlation = request.correlation;
                     match admitted(&routing, request.frame, &mut running, correlation) {
                         Admitted::Call(ask) => {
+                            let mut call = Box::pin(call(routing.clone(), *ask));
+                            // Most reads wait for nothing: they need no place among the running.
+                            if let Poll::Ready(frame) = futures::poll!(&mut call) {
+                                if out.send(Ok(answer(correlation, frame))).await.is_err() {
+                                    return;
+                                }
+                                continue;
+                            }
                             let (handle, registration) = AbortHandle::new_pair();
                             running.insert(correlation, handle);
-                            let call = call(routing.clone(), *ask);
                             let call = Abortable::new(call, registration);
                             calls.push(async move { (correlation, call.await) });
                         }

@@ -7,7 +7,7 @@ use tidegate_core::partition::Need;
 use tidegate_core::routing::{Level, Policy};
 use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{Change, SessionToken};
-use tidegate_core::trail::{Ready, Requested, Resolution, resolve};
+use tidegate_core::trail::{Ready, Requested, resolve_into};
 
 use super::Reads;
 use crate::partitions::PartitionHandle;
@@ -54,15 +54,13 @@ impl<S: TokenStore> Reads<S> {
             let now = self.clock.now();
             let snapshot = handle.snapshot();
             let requested = self.requested(handle, holder, demanded, gave_up, &snapshot);
-            match resolve(&requested, &snapshot.line(now), now) {
-                Resolution::Ready(ready) => return (ready, snapshot),
-                Resolution::NeedSample { since } => {
-                    let until = until.min(now + self.limits.poll_timeout);
-                    asked_samples += 1;
-                    let came = handle.need(Need::Leader, since, until).await;
-                    gave_up = !came || asked_samples >= SAMPLES_MAX;
-                }
-            }
+            let mut ready = Ready::default();
+            let missing = resolve_into(&mut ready, &requested, &snapshot.line(now), now);
+            let Some(since) = missing else { return (ready, snapshot) };
+            let until = until.min(now + self.limits.poll_timeout);
+            asked_samples += 1;
+            let came = handle.need(Need::Leader, since, until).await;
+            gave_up = !came || asked_samples >= SAMPLES_MAX;
         }
     }
 

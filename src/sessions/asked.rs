@@ -159,8 +159,7 @@ impl Asked<'_> {
             0 => limits.token_chars_written,
             chars => chars.min(limits.token_chars),
         };
-        let fits = |bytes: &usize| Keyring::sealed_chars(*bytes) <= chars;
-        (0..chars).rev().find(fits).unwrap_or(0)
+        Keyring::body_bytes(chars)
     }
 }
 

@@ -148,9 +148,15 @@ impl<S: TokenStore> Sessions<S> {
         change: Change,
         whom: Whom,
     ) -> Result<Committed, SessionError> {
+        let reach = Reach::of(whom, holder);
+        if change.is_empty() {
+            // Most reads: nobody is raised by nothing, and the store is not asked.
+            let notices = holder.merged().notices().copied().collect();
+            let token = self.token(holder, reach.is_some());
+            return Ok(Committed { token, stored: None, notices, unkept: None });
+        }
         let mut holder = holder.clone();
         let (mut stored, mut unkept) = (None, None);
-        let reach = Reach::of(whom, &holder);
         if let Some(reach) = reach {
             (stored, unkept) = self.raise(&mut holder, &change, reach).await?;
         }

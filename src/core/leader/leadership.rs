@@ -63,6 +63,7 @@ impl Leadership {
     }
 
     /// The ends of the lines that count: the leader's, the last leader's, or every head of a split.
+    #[inline]
     pub fn heads(&self) -> Few<Epoch> {
         match self {
             Self::Nobody => Few::none(),
@@ -73,12 +74,16 @@ impl Leadership {
     }
 
     /// Says whether these, in this order, are [`Self::heads`].
-    pub fn has_heads(&self, heads: &[Epoch]) -> bool {
+    #[inline]
+    pub fn has_heads(&self, first: Option<Epoch>, others: &[Epoch]) -> bool {
         match self {
-            Self::Nobody => heads.is_empty(),
-            Self::Leader(leader) => *heads == [leader.epoch],
-            Self::Last(epoch) => *heads == [*epoch],
-            Self::Split(several) => several.iter().map(|head| &head.epoch).eq(heads),
+            Self::Nobody => first.is_none() && others.is_empty(),
+            Self::Leader(leader) => first == Some(leader.epoch) && others.is_empty(),
+            Self::Last(epoch) => first == Some(*epoch) && others.is_empty(),
+            Self::Split(several) => {
+                let heads = first.iter().chain(others);
+                several.iter().map(|head| &head.epoch).eq(heads)
+            }
         }
     }
 

@@ -18,13 +18,11 @@ pub fn decide(
     now: Instant,
     pick: u64,
 ) -> Plan {
-    let is_provable = ready.unprovable.is_none()
-        && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
     let leader = || snapshot.named_leader(now);
     match policy.level {
         Level::Eventual => {
             let readable = snapshot.nodes().filter(|node| snapshot.readable(*node, now));
-            let replica = choose(readable.collect(), snapshot, policy, previous, pick);
+            let replica = choose(&readable.collect(), snapshot, policy, previous, pick);
             let step = replica.map(|node| Step::Serve { node });
             let step =
                 step.or_else(|| leader().map(|leader| Step::Leader { leader, fallback: false }));
@@ -38,12 +36,15 @@ pub fn decide(
         }
         Level::Session | Level::Bounded | Level::Global => {}
     }
-    if is_provable
+    // A floor that does not hold any more is satisfied by none.
+    if ready.unprovable.is_none()
         && let satisfying = snapshot.satisfying(&ready.floor, now)
-        && let Some(node) = choose(satisfying, snapshot, policy, previous, pick)
+        && let Some(node) = choose(&satisfying, snapshot, policy, previous, pick)
     {
         return Plan::of(Step::Serve { node });
     }
+    let is_provable = ready.unprovable.is_none()
+        && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
     let hopeful: Vec<NodeId> =
         snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).collect();
     let can_wait = is_provable && !hopeful.is_empty();
@@ -76,27 +77,31 @@ pub fn decide(
 }
 
 /// Among equally good replicas: the caller's zone, the one it read before, else an even spread.
+#[inline]
 fn choose(
-    mut nodes: NodeSet,
+    nodes: &NodeSet,
     snapshot: &Snapshot,
     policy: &Policy,
     previous: Option<NodeId>,
     pick: u64,
 ) -> Option<NodeId> {
+    let nearby: NodeSet;
+    let mut nodes = nodes;
     if policy.zone.is_some() {
         let near = |node: &NodeId| {
             snapshot.settings.nodes.get(node.index()).is_some_and(|n| n.zone == policy.zone)
         };
-        let nearby: NodeSet = nodes.iter().filter(near).collect();
+        nearby = nodes.iter().filter(near).collect();
         if !nearby.is_empty() {
-            nodes = nearby;
+            nodes = &nearby;
         }
     }
     if let Some(previous) = previous.filter(|node| nodes.contains(*node)) {
         return Some(previous);
     }
-    let count = Some(u64::from(nodes.len())).filter(|count| *count > 0)?;
-    nodes.iter().nth(usize::try_from(pick % count).unwrap_or(0))
+    // Half of the number is chance enough, and divided in half the time.
+    let pick = u32::try_from(pick & u64::from(u32::MAX)).unwrap_or(0);
+    nodes.nth(pick.checked_rem(nodes.len())?)
 }
 
 /// Says whether waiting for a replica can be of use.

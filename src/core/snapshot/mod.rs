@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub row_unwritable: bool,
     /// What follows from the rest for each node, as of the last [`Snapshot::settle`].
     standings: Arc<[Standing]>,
+    /// Until when a node counts as seen off the leader's line lately, as of then.
+    stray_until: Option<Instant>,
 }
 
 /// How far a node is behind what the leader was seen to have.
@@ -70,6 +72,7 @@ impl Snapshot {
             facts: Arc::new(Facts::new()),
             row_unwritable: false,
             standings: Arc::default(),
+            stray_until: None,
         };
         unseen.settle();
         unseen
@@ -78,6 +81,7 @@ impl Snapshot {
     /// Works out what follows for each node. Whoever changes a part must do so before it is read.
     pub(crate) fn settle(&mut self) {
         self.standings = self.nodes().map(|node| self.stand(node)).collect();
+        self.stray_until = self.standings.iter().filter_map(Standing::stray_until).max();
     }
 
     fn standing(&self, node: NodeId) -> Option<&Standing> {
@@ -107,14 +111,9 @@ impl Snapshot {
             leadership: &self.leadership,
             history: &self.history,
             trail: &self.trail,
-            stray_seen: self.nodes().any(|node| self.is_stray(node, now)),
+            stray_seen: self.stray_until.is_some_and(|until| now <= until),
             guards: &self.settings.guards,
         }
-    }
-
-    /// Says whether a node off the leader's line was seen lately.
-    fn is_stray(&self, node: NodeId, now: Instant) -> bool {
-        self.standing(node).is_some_and(|standing| standing.is_stray(now))
     }
 
     /// The leader, if it was seen lately enough to be named.
@@ -158,15 +157,16 @@ impl Snapshot {
         if !floor.holds_under(&self.leadership, &self.history) {
             return NodeSet::new();
         }
-        let satisfies = |node: &NodeId| {
-            self.standing(*node).is_some_and(|standing| {
-                let place = standing.eligible(now);
-                place.is_ok_and(|place| {
-                    self.covered(place, standing.flushed, floor) == Coverage::Covered
-                })
+        debug_assert!(self.nodes().all(|node| self.standing(node).is_some()));
+        let demands = floor.demands();
+        NodeSet::of(&self.standings, |standing| {
+            let covers = |place| self.covered(place, standing.flushed, floor) == Coverage::Covered;
+            let surely = || demands.iter().all(|demand| standing.surely_covers(demand));
+            standing.eligible(now).is_ok_and(|place| {
+                debug_assert!(!surely() || covers(place), "{standing:?} does not cover {floor:?}");
+                surely() || covers(place)
             })
-        };
-        self.nodes().filter(satisfies).collect()
+        })
     }
 
     /// Says whether a node may serve a session's read now, and has all of `floor`.

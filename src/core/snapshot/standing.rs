@@ -5,7 +5,9 @@
 
 use super::{Snapshot, WhyNot};
 use crate::instant::Instant;
+use crate::lineage::Epoch;
 use crate::position::Position;
+use crate::trail::Demand;
 use crate::views::{NodeId, Place, ViewRole};
 
 /// What a snapshot says of one node at any time.
@@ -15,6 +17,8 @@ pub(super) struct Standing {
     place: Result<Place, WhyNot>,
     /// The highest flush position seen of the epoch it stands in.
     pub(super) flushed: Option<Position>,
+    /// What of that epoch it covers at once; `None`: that takes a closer look.
+    reach: Option<(Epoch, Position)>,
     /// From the next instant on its view is too old; the start of time if it was never seen.
     too_old_after: Instant,
     /// It was last seen off the leader's line.
@@ -32,9 +36,16 @@ impl Standing {
         }
     }
 
-    /// Says whether the node was seen off the leader's line lately.
-    pub(super) fn is_stray(&self, now: Instant) -> bool {
-        self.stray && now <= self.too_old_after
+    /// Until when the node counts as seen off the leader's line lately; `None`: it was not.
+    pub(super) fn stray_until(&self) -> Option<Instant> {
+        self.stray.then_some(self.too_old_after)
+    }
+
+    /// Says whether the place surely covers a demand; `false`: [`Place::covers`] must tell.
+    pub(super) fn surely_covers(&self, demand: &Demand) -> bool {
+        self.reach.is_some_and(|(epoch, position)| {
+            epoch == demand.epoch && position.covers(demand.position)
+        })
     }
 }
 
@@ -44,9 +55,17 @@ impl Snapshot {
         let place = self.place_of(node);
         let last = place.ok().and_then(|place| place.last);
         let seen = self.view(node).map(|view| view.sent_at + self.settings.view_max_age);
+        let flushed = last.and_then(|epoch| self.facts.flush_seen(epoch));
+        // What has been applied and was seen flushed: both, by whatever rules are in force.
+        let counted = place.ok().filter(|place| !place.leads).and_then(|place| place.counted);
+        let reach = match (last, counted, flushed) {
+            (Some(epoch), Some(applied), Some(flushed)) => Some((epoch, applied.meet(flushed))),
+            (None, _, _) | (_, None, _) | (_, _, None) => None,
+        };
         Standing {
             place,
-            flushed: last.and_then(|epoch| self.facts.flush_seen(epoch)),
+            flushed,
+            reach,
             too_old_after: seen.unwrap_or_default(),
             stray: self.is_off_the_line(node),
         }

@@ -75,6 +75,11 @@ impl Component {
         self.marks.iter().map(|(epoch, mark)| (*epoch, *mark))
     }
 
+    /// Its marks where they stand, for who only looks.
+    pub(crate) fn marks_held(&self) -> impl ExactSizeIterator<Item = (&Epoch, &Mark)> + '_ {
+        self.marks.iter()
+    }
+
     /// The mark of `epoch`.
     pub fn mark(&self, epoch: Epoch) -> Option<Mark> {
         self.marks.get(&epoch).copied()

@@ -20,8 +20,12 @@ pub struct Demand {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Floor {
     demands: Few<Demand>,
-    /// The heads of the line its marks were judged against; `None`: it is about no session.
-    heads: Option<Few<Epoch>>,
+    /// Its marks were judged; `false`: it is about no session.
+    judged: bool,
+    /// The first head of the line they were judged against.
+    head: Option<Epoch>,
+    /// The other ones of a split.
+    other_heads: Vec<Epoch>,
     /// How often the history had been disputed when they were judged.
     disputes: u64,
 }
@@ -29,24 +33,41 @@ pub struct Floor {
 impl Floor {
     /// A floor that every node satisfies.
     pub const fn none() -> Self {
-        Self { demands: Few::none(), heads: None, disputes: 0 }
+        Self {
+            demands: Few::none(),
+            judged: false,
+            head: None,
+            other_heads: Vec::new(),
+            disputes: 0,
+        }
     }
 
-    /// Notes whose line its marks were judged against.
-    pub(super) fn judge_for(&mut self, leadership: &Leadership, history: &History) {
-        self.heads = Some(leadership.heads());
-        self.disputes = history.disputes();
+    /// A floor for marks that are judged against this line. It demands nothing yet.
+    pub(super) fn judged_for(leadership: &Leadership, history: &History) -> Self {
+        let (demands, disputes) = (Few::none(), history.disputes());
+        let (head, other_heads) = match leadership {
+            Leadership::Nobody => (None, Vec::new()),
+            Leadership::Leader(leader) => (Some(leader.epoch), Vec::new()),
+            Leadership::Last(epoch) => (Some(*epoch), Vec::new()),
+            Leadership::Split(heads) => {
+                let mut epochs = heads.iter().map(|head| head.epoch);
+                (epochs.next(), epochs.collect())
+            }
+        };
+        Self { demands, judged: true, head, other_heads, disputes }
     }
 
     /// Says whether what was judged still holds: the same leaders' line is current, and no origin
     /// was contradicted since.
+    #[inline]
     pub fn holds_under(&self, leadership: &Leadership, history: &History) -> bool {
-        self.heads
-            .as_ref()
-            .is_none_or(|heads| leadership.has_heads(heads) && self.disputes == history.disputes())
+        !self.judged
+            || (leadership.has_heads(self.head, &self.other_heads)
+                && self.disputes == history.disputes())
     }
 
     /// Adds a demand; the higher one of an epoch stands.
+    #[inline]
     pub fn demand(&mut self, epoch: Epoch, position: Position) {
         match self.demands.iter_mut().find(|demand| demand.epoch == epoch) {
             Some(demand) => demand.position = demand.position.join(position),

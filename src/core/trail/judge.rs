@@ -37,8 +37,10 @@ pub(super) enum Judged {
 
 impl Line<'_> {
     /// Judges one mark.
+    #[inline]
     pub(super) fn judge(&self, epoch: Epoch, mark: &Mark) -> Judged {
         match self.leadership {
+            Leadership::Leader(leader) if leader.epoch == epoch => Judged::Alive,
             Leadership::Leader(leader) => self.relation(leader.epoch, epoch, mark),
             Leadership::Last(head) => match self.relation(*head, epoch, mark) {
                 Judged::Alive => Judged::Alive,

@@ -11,4 +11,6 @@ mod resolve;
 pub use floor::{Demand, Floor};
 pub use judge::Line;
 pub use leader_trail::{LeaderTrail, Sample};
-pub use resolve::{Known, Loss, Raise, Ready, Requested, Resolution, Unprovable, resolve};
+pub use resolve::{
+    Known, Loss, Raise, Ready, Requested, Resolution, Unprovable, resolve, resolve_into,
+};

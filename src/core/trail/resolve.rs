@@ -112,6 +112,7 @@ pub struct Loss {
 }
 
 /// Whether a read can be decided.
+#[expect(clippy::large_enum_variant, reason = "nearly every read is ready: a box would cost each")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Resolution {
     /// It can.
@@ -125,22 +126,36 @@ pub enum Resolution {
 
 /// Works out what a read demands of a node.
 pub fn resolve(asked: &Requested<'_>, line: &Line<'_>, now: Instant) -> Resolution {
-    let mut work = Work { asked, line, ready: Ready::default(), wants_sample: false };
+    let mut ready = Ready::default();
+    match resolve_into(&mut ready, asked, line, now) {
+        None => Resolution::Ready(ready),
+        Some(since) => Resolution::NeedSample { since },
+    }
+}
+
+/// As [`resolve`], into a new `ready`: it is large to be moved for every read.
+///
+/// Returned is when the leader sample must have been sent that must come first, if one must.
+pub fn resolve_into(
+    ready: &mut Ready,
+    asked: &Requested<'_>,
+    line: &Line<'_>,
+    now: Instant,
+) -> Option<Instant> {
+    ready.floor = Floor::judged_for(line.leadership, line.history);
+    let mut work = Work { asked, line, ready, wants_sample: false };
     work.by_time(now);
     if asked.session {
         work.by_session(now);
     }
-    if work.wants_sample && !asked.gave_up && line.leadership.leader().is_some() {
-        return Resolution::NeedSample { since: asked.since };
-    }
-    work.ready.floor.judge_for(line.leadership, line.history);
-    Resolution::Ready(work.ready)
+    let must_wait = work.wants_sample && !asked.gave_up && line.leadership.leader().is_some();
+    must_wait.then_some(asked.since)
 }
 
 struct Work<'a, 'b> {
     asked: &'a Requested<'a>,
     line: &'a Line<'b>,
-    ready: Ready,
+    ready: &'a mut Ready,
     wants_sample: bool,
 }
 
@@ -236,28 +251,29 @@ impl Work<'_, '_> {
             self.join(sample.epoch, Mark::demand(sample.position));
             self.ready.raise.settle.push(self.asked.key);
         }
-        for (epoch, mark) in component.marks() {
-            self.mark(epoch, mark);
+        for (epoch, mark) in component.marks_held() {
+            self.mark(*epoch, mark);
         }
-        if self.asked.known == Known::Yes {
+        // A mark alone has no heir.
+        if self.asked.known == Known::Yes && component.marks_held().len() > 1 {
             self.prune(component);
         }
     }
 
-    fn mark(&mut self, epoch: Epoch, mark: Mark) {
+    fn mark(&mut self, epoch: Epoch, mark: &Mark) {
         if !self.line.guards.leader_first() {
             self.ready.floor.demand(epoch, mark.floor);
             return;
         }
-        match self.line.judge(epoch, &mark) {
+        match self.line.judge(epoch, mark) {
             Judged::Alive if self.line.is_beyond_leader(epoch, mark.floor) => {
-                self.beyond_leader(epoch, mark);
+                self.beyond_leader(epoch, *mark);
             }
-            Judged::Alive if mark.write_end_is_unknown() => self.open_end(epoch, mark),
+            Judged::Alive if mark.write_end_is_unknown() => self.open_end(epoch, *mark),
             Judged::Alive => self.ready.floor.demand(epoch, mark.floor),
             Judged::Lost { at_least, at_most } => {
-                let kind = self.line.loss_kind(&mark, at_least, Some(at_most));
-                self.replace(epoch, mark, at_least, Some(at_most), kind);
+                let kind = self.line.loss_kind(mark, at_least, Some(at_most));
+                self.replace(epoch, *mark, at_least, Some(at_most), kind);
             }
             Judged::Unknown { at_least } => {
                 if !self.line.guards.unknown_upward() {
@@ -268,8 +284,8 @@ impl Work<'_, '_> {
                     self.stuck(Unprovable::UnknownEpoch { timeline: epoch.timeline });
                     return;
                 }
-                let kind = self.line.loss_kind(&mark, at_least, None);
-                self.replace(epoch, mark, at_least, None, kind);
+                let kind = self.line.loss_kind(mark, at_least, None);
+                self.replace(epoch, *mark, at_least, None, kind);
             }
             Judged::NoLeader => self.stuck(Unprovable::NoLeader),
             Judged::Split => self.stuck(Unprovable::Split),

@@ -22,6 +22,20 @@ impl NodeSet {
         Self([0; WORDS])
     }
 
+    /// The nodes of a partition whose item, in the order of the config, satisfies `holds`.
+    #[inline]
+    pub fn of<T>(items: &[T], holds: impl Fn(&T) -> bool) -> Self {
+        let bits = |items: &[T]| {
+            items.iter().rev().fold(0, |bits, item| bits << 1 | u64::from(holds(item)))
+        };
+        if items.len() <= BITS {
+            return Self([bits(items), 0, 0, 0]);
+        }
+        let mut words = items.chunks(BITS).map(bits);
+        let mut next = || words.next().unwrap_or(0);
+        Self([next(), next(), next(), next()])
+    }
+
     /// Takes a node in.
     pub fn insert(&mut self, node: NodeId) {
         if let Some(word) = self.0.get_mut(node.index() / BITS) {
@@ -35,13 +49,32 @@ impl NodeSet {
     }
 
     /// The number of nodes in it.
+    #[inline]
     pub fn len(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
+        let held = self.0.iter().filter(|word| **word != 0);
+        held.map(|word| word.count_ones()).sum()
     }
 
     /// Says whether no node is in it.
     pub const fn is_empty(&self) -> bool {
         matches!(self.0, [0, 0, 0, 0])
+    }
+
+    /// Its node number `place`, counted from the lowest one.
+    #[inline]
+    pub fn nth(&self, place: u32) -> Option<NodeId> {
+        let mut left = place;
+        for (number, word) in (0_u16..).zip(&self.0) {
+            let mut rest = *word;
+            while rest != 0 {
+                if left == 0 {
+                    return Some(NodeId::new(number * 64 + low_bit(rest)));
+                }
+                left -= 1;
+                rest &= rest - 1;
+            }
+        }
+        None
     }
 
     /// Its nodes, lowest first.
@@ -87,13 +120,26 @@ mod tests {
 
     proptest! {
         #[test]
+        fn it_is_the_set_of_items_that_hold(items in prop::collection::vec(any::<bool>(), 0..300)) {
+            let set = NodeSet::of(&items, |holds| *holds);
+            for (number, holds) in (0..).zip(&items) {
+                let within = usize::from(number) < NodeSet::LIMIT;
+                prop_assert_eq!(set.contains(NodeId::new(number)), *holds && within);
+            }
+        }
+
+        #[test]
         fn it_is_the_set_of_what_was_inserted(numbers in prop::collection::vec(0_u16..300, 0..40)) {
             let set: NodeSet = numbers.iter().copied().map(NodeId::new).collect();
             let naive: BTreeSet<u16> = numbers.into_iter().filter(|n| *n < 256).collect();
             prop_assert_eq!(set.len() as usize, naive.len());
             prop_assert_eq!(set.is_empty(), naive.is_empty());
             let nodes: Vec<NodeId> = naive.iter().copied().map(NodeId::new).collect();
-            prop_assert_eq!(set.iter().collect::<Vec<_>>(), nodes);
+            prop_assert_eq!(&set.iter().collect::<Vec<_>>(), &nodes);
+            for place in 0..50 {
+                let node = nodes.get(place as usize).copied();
+                prop_assert_eq!(set.nth(place), node);
+            }
             for number in 0..300 {
                 prop_assert_eq!(set.contains(NodeId::new(number)), naive.contains(&number));
             }
