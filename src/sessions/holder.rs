@@ -162,10 +162,10 @@ impl Holder {
         }
         // From here on a record that is named is believed.
         let record = self.named.as_ref().and_then(Named::found);
-        let in_record = record.is_some_and(|record| record.component(key).is_some());
-        let dropped = self.carried.overflow && self.carried.component(key).is_none()
-            || record.is_some_and(|record| record.overflow);
-        (guards.overflow() && dropped && !in_record).then_some(Ignorance::Overflow)
+        let dropped = |held: &SessionToken| held.overflow && held.component(key).is_none();
+        // A record makes up for no token: a read raises the token alone, where one is carried.
+        let dropped = dropped(&self.carried) || record.is_some_and(dropped);
+        (guards.overflow() && dropped).then_some(Ignorance::Overflow)
     }
 
     /// Says whether the gate binds it: it names a subject, or carries no component of `key`.

@@ -44,6 +44,11 @@ impl State {
         }
     }
 
+    pub(crate) fn promote(&mut self, at: usize, is_next_of_all: bool) {
+        self.check.moves += 1;
+        self.world.promote(at, is_next_of_all, self.now);
+    }
+
     /// The standby that received most.
     pub(crate) fn foremost(&self) -> Option<usize> {
         let servers = (0..self.world.servers.len()).filter(|at| {

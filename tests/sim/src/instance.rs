@@ -449,6 +449,7 @@ impl State {
     /// Starts an instance again; calls under way fail.
     pub(crate) fn restart_instance(&mut self, at: usize, keeps_facts: bool) {
         let options = self.options.clone();
+        self.check.restarts += 1;
         let own = &mut self.instances[at];
         let facts = if keeps_facts { Facts::clone(&own.kept) } else { Facts::new() };
         own.life += 2;

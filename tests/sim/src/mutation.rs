@@ -93,10 +93,14 @@ pub fn run(guard: &str, tries_max: u64, threads: usize) -> Caught {
     let profile = profile_of(guard);
     let (mut tries, mut first, mut last) = (Vec::new(), None, 0);
     for seed in 1..=tries_max {
-        let Some(violation) = violation(seed, profile, Some(guard)) else { continue };
+        let Some(broken) = violation(seed, profile, Some(guard)) else { continue };
+        if violation(seed, profile, None).is_some() {
+            // Not for want of the guard.
+            continue;
+        }
         tries.push(seed - last);
         last = seed;
-        first.get_or_insert((seed, violation));
+        first.get_or_insert((seed, broken));
         if tries.len() as u64 == SAMPLES {
             break;
         }

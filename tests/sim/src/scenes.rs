@@ -25,7 +25,7 @@ pub(crate) async fn promotion(sim: &Sim, undead: bool, random: &mut Random) {
     sim.sleep(random.within(1, 200) as u64 * MILLI).await;
     let next_of_all = random.one_in(2);
     sim.with(|state| {
-        state.world.promote(new, next_of_all, state.now);
+        state.promote(new, next_of_all);
         state.check.trace.say(state.now, || format!("server {new} promoted"));
     });
     sim.sleep(random.within(1, 150) as u64 * MILLI).await;
@@ -71,7 +71,7 @@ pub(crate) async fn hidden(sim: &Sim, random: &mut Random) {
     sim.sleep(random.within(60, 250) as u64 * MILLI).await;
     sim.with(|state| {
         hide(state, new, lasts);
-        state.world.promote(new, false, state.now);
+        state.promote(new, false);
         let own = state.world.servers[new].log.len();
         for at in 0..state.world.servers.len() {
             let server = &mut state.world.servers[at];
@@ -115,7 +115,7 @@ pub(crate) async fn reset_promoted(sim: &Sim, random: &mut Random) {
             instance.rows_fail_until = until;
         }
         state.world.stop(leader, true, state.now);
-        state.world.promote(new, true, state.now);
+        state.promote(new, true);
         state.follow(new);
         Some(new)
     });
@@ -135,7 +135,7 @@ pub(crate) async fn reused(sim: &Sim, random: &mut Random) {
         let follower = state.standby(random).filter(|at| *at != new)?;
         state.fault(Fault::Reused, 1_500 * MILLI);
         state.options.row_latency_max = 500 * MILLI;
-        state.world.promote(new, false, state.now);
+        state.promote(new, false);
         Some((old, new, follower))
     });
     let Some((old, new, follower)) = began else { return };
@@ -148,7 +148,7 @@ pub(crate) async fn reused(sim: &Sim, random: &mut Random) {
         hide(state, new, lasts);
         state.world.reclone(new, old);
         state.world.reclone(follower, old);
-        state.world.promote(new, false, state.now);
+        state.promote(new, false);
         state.world.servers[follower].upstream = new;
         state.check.needs_word.insert(new);
     });
@@ -193,7 +193,7 @@ pub(crate) async fn twins(sim: &Sim, fault: Fault, random: &mut Random) {
     });
     sim.sleep(random.within(40, 200) as u64 * MILLI).await;
     sim.with(|state| {
-        state.world.promote(one, false, state.now);
+        state.promote(one, false);
         state.world.servers[of_one].upstream = one;
         state.world.servers[of_one].receives = true;
     });
@@ -202,7 +202,7 @@ pub(crate) async fn twins(sim: &Sim, fault: Fault, random: &mut Random) {
         if random.one_in(2) {
             state.world.stop(leader, false, state.now);
         }
-        state.world.promote(other, false, state.now);
+        state.promote(other, false);
         state.world.servers[of_other].upstream = other;
     });
     sim.sleep(random.within(200, 500) as u64 * MILLI).await;

@@ -18,6 +18,8 @@ pub(crate) struct Dep {
     pub(crate) life: Option<Life>,
     /// The store forgot it.
     pub(crate) forgotten: bool,
+    /// The session was told that it may be gone; that it stayed then was not for it to know.
+    pub(crate) told: bool,
     /// Its mark was the fifth, was never made, or was dropped for size.
     pub(crate) unmarked: Option<&'static str>,
 }
@@ -32,7 +34,7 @@ impl Deps {
     pub(crate) fn add(&mut self, dep: Dep, world: &World) {
         // What was seen earlier on the same line is in it.
         self.all.retain(|old| {
-            let plain = !old.wrote && old.unmarked.is_none() && !old.forgotten;
+            let plain = !old.wrote && old.unmarked.is_none() && !old.forgotten && !old.told;
             let same = old.epoch == dep.epoch && plain && dep.unmarked.is_none();
             !(same && world.tree.is_in(old.tip, Some(dep.tip)))
         });
@@ -54,6 +56,7 @@ impl Deps {
                     && later.epoch == dep.epoch
                     && later.forgotten == dep.forgotten
                     && later.unmarked == dep.unmarked
+                    && later.told == dep.told
                     && later.tip != dep.tip
                     && world.tree.is_in(dep.tip, Some(later.tip))
             })

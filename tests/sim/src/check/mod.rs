@@ -56,6 +56,10 @@ pub(crate) struct Check {
     pub(crate) polled: BTreeSet<(usize, Epoch)>,
     /// The rows an incarnation has shown an instance.
     pub(crate) shown: BTreeMap<(usize, Incarnation), BTreeSet<Epoch>>,
+    /// Promotions.
+    pub(crate) moves: usize,
+    /// Instances that restarted.
+    pub(crate) restarts: usize,
     /// Nodes that stay out until an operator vouches for them.
     pub(crate) needs_word: BTreeSet<usize>,
     /// When fallbacks were admitted, by instance.

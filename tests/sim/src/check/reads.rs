@@ -105,7 +105,7 @@ impl Check {
         let server = &world.servers[read.server];
         let text = format!(
             "record {} (end {:X}, {:?}) is not on server {} which has {} records, last row {:?}; \
-             instance {}, leader {:?}, holder {:?}",
+             instance {}, leader {:?}, holder {:?}, notices {:?}, acknowledged {:?}",
             dep.tip,
             world.tree.record(dep.tip).end,
             dep,
@@ -115,6 +115,8 @@ impl Check {
             read.instance,
             read.leader,
             read.holder.components().collect::<Vec<_>>(),
+            read.holder.notices().map(|n| (n.id(), n.lost, n.child)).collect::<Vec<_>>(),
+            read.holder.acknowledged().collect::<Vec<_>>(),
         );
         self.broken(now, kind, text);
     }
@@ -134,6 +136,9 @@ impl Check {
             if read.leader.is_none_or(|leader| !self.is_true(leader, world)) {
                 return Some("relative to the leader in view");
             }
+        }
+        if lost && dep.told {
+            return Some("told before that it may be gone");
         }
         if lost && let Some(why) = dep.unmarked {
             return Some(why);

@@ -3,8 +3,9 @@
 use tidegate_core::lineage::Epoch;
 use tidegate_core::token::{Notice, NoticeKind};
 
-use super::{Check, Deps};
+use super::{Check, Dep, Deps};
 use crate::world::World;
+use crate::world::log::Rec;
 
 const fn kind_name(kind: NoticeKind) -> &'static str {
     match kind {
@@ -16,28 +17,18 @@ const fn kind_name(kind: NoticeKind) -> &'static str {
 
 impl Check {
     /// Takes in what a session was told: what is gone with that loss is not missed any more.
-    ///
-    /// `leader` is the epoch the instance holds for the leader's.
-    pub(crate) fn told(
-        &mut self,
-        notices: &[Notice],
-        deps: &mut Deps,
-        leader: Option<Epoch>,
-        world: &World,
-        now: u64,
-    ) {
+    pub(crate) fn told(&mut self, notices: &[Notice], deps: &mut Deps, world: &World) {
         for notice in notices {
             self.losses.insert(notice.id(), (notice.lost, notice.child));
             *self.figures.notices.entry(kind_name(notice.kind)).or_default() += 1;
-            if notice.kind == NoticeKind::WriteLost {
-                self.write_lost(notice, deps, leader, world, now);
-            }
-            take_out(notice.lost, notice.child, deps, world);
+            take_out(notice, deps, world);
         }
     }
 
     /// A write that was told as lost must not be there.
-    fn write_lost(
+    ///
+    /// `leader` is the epoch the instance holds for the leader's.
+    pub(crate) fn write_lost(
         &mut self,
         notice: &Notice,
         deps: &Deps,
@@ -45,30 +36,56 @@ impl Check {
         world: &World,
         now: u64,
     ) {
-        let own = deps.all.iter().filter(|dep| dep.wrote && dep.epoch == Some(notice.lost));
-        let last = own.max_by_key(|dep| world.tree.record(dep.tip).end);
+        let concerned = |dep: &&Dep| dep.wrote && dep.epoch == Some(notice.lost);
+        let own: Vec<&Dep> = deps.all.iter().filter(concerned).collect();
+        let last = own.iter().max_by_key(|dep| world.tree.record(dep.tip).end);
         let Some(last) = last else { return };
         let truth = world.true_leader().filter(|at| Some(world.servers[*at].epoch()) == leader);
         let Some(truth) = truth else { return };
         if world.servers[truth].has(&world.tree, last.tip) {
-            let text = format!("record {} of epoch {}: {notice:?}", last.tip, notice.lost);
+            let text = format!(
+                "record {} (end {:X}) of {own:?}: {notice:?}",
+                last.tip,
+                world.tree.record(last.tip).end
+            );
             self.broken(now, "WRITE_LOST for a write that is there", text);
         }
     }
 }
 
-/// Takes out of what a holder depends on whatever ended with `lost` and is not in `child`.
-fn take_out(lost: Epoch, child: Epoch, deps: &mut Deps, world: &World) {
-    let line = world.line(lost);
-    let kept = world.line(child);
-    deps.all.retain_mut(|dep| {
+/// What a notice is about: whatever ended with one epoch and may not be in the next.
+struct Loss {
+    notice: Notice,
+    line: Option<Rec>,
+    kept: Option<Rec>,
+}
+
+impl Loss {
+    fn of(notice: &Notice, world: &World) -> Self {
+        let (line, kept) = (world.line(notice.lost), world.line(notice.child));
+        Self { notice: *notice, line, kept }
+    }
+
+    fn concerns(&self, dep: &Dep, world: &World) -> bool {
+        let lost = self.notice.lost;
         // A read that could not be placed is told under the life it was made in.
         let by_life = lost.timeline == 0 && dep.life == Some(lost.life);
-        let concerned = by_life || dep.epoch == Some(lost) || world.tree.is_in(dep.tip, line);
-        if !concerned || world.tree.is_in(dep.tip, kept) {
+        by_life || dep.epoch == Some(lost) || world.tree.is_in(dep.tip, self.line)
+    }
+}
+
+/// Takes out of what a holder depends on whatever is gone with a loss.
+fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
+    let loss = Loss::of(notice, world);
+    deps.all.retain_mut(|dep| {
+        if !loss.concerns(dep, world) {
             return true;
         }
-        match world.tree.common(dep.tip, kept) {
+        if world.tree.is_in(dep.tip, loss.kept) {
+            dep.told |= notice.kind == NoticeKind::PossiblyLost;
+            return true;
+        }
+        match world.tree.common(dep.tip, loss.kept) {
             Some(common) => {
                 dep.tip = common;
                 dep.wrote = false;
@@ -77,4 +94,16 @@ fn take_out(lost: Epoch, child: Epoch, deps: &mut Deps, world: &World) {
             None => false,
         }
     });
+}
+
+impl Deps {
+    /// Notes a loss that is not told again, because its like was acknowledged.
+    pub(crate) fn untold(&mut self, notice: &Notice, world: &World) {
+        let loss = Loss::of(notice, world);
+        for dep in &mut self.all {
+            if loss.concerns(dep, world) && !world.tree.is_in(dep.tip, loss.kept) {
+                dep.unmarked.get_or_insert("recorded after its loss was acknowledged");
+            }
+        }
+    }
 }

@@ -74,7 +74,9 @@ impl Found {
         self.first.get_or_insert((seed, verdict));
     }
 
-    fn add(mut self, other: Self) -> Self {
+    /// Adds what other worlds have shown.
+    #[must_use]
+    pub fn add(mut self, other: Self) -> Self {
         self.cases += other.cases;
         self.disagreements += other.disagreements;
         self.first = self.first.or(other.first);

@@ -132,6 +132,7 @@ async fn write(sim: &Sim, at: usize, device: usize, random: &mut Random) {
         epoch: Some(mark_epoch),
         life: Some(life),
         forgotten: false,
+        told: false,
         unmarked: None,
     };
     let before = if sends_before { before } else { String::new() };
@@ -293,8 +294,15 @@ async fn look_and_tell(
     let life = sim.with(|state| state.world.servers[server].life);
     sim.sleep(random.within(50_000, 400_000) as u64).await;
     let Some(tip) = tip else { return };
-    let dep =
-        Dep { tip, wrote: false, epoch: None, life: Some(life), forgotten: false, unmarked: None };
+    let dep = Dep {
+        tip,
+        wrote: false,
+        epoch: None,
+        life: Some(life),
+        forgotten: false,
+        told: false,
+        unmarked: None,
+    };
     let unsampled = sim.with(|state| random.below(100) < state.options.unsampled);
     let text = early.or_else(|| {
         let lives = sim.with(|state| {
@@ -381,6 +389,6 @@ async fn acknowledge(sim: &Sim, at: usize, device: usize) {
         let change = Change { acknowledge: ids, ..Change::default() };
         let committed = state.acknowledge(&holder, &change);
         committed.spread(state, device, &[]);
-        state.tell(at, device, &committed, &mut deps);
+        state.tell(at, device, &committed, &[], &mut deps);
     });
 }

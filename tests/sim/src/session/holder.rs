@@ -38,7 +38,6 @@ pub(crate) enum Whom {
     Write,
     TokenOrRecord,
     All,
-    Nobody,
 }
 
 /// What a call made of its caller's session.
@@ -47,6 +46,8 @@ pub(crate) struct Committed {
     /// The token to carry from now on; empty: what is carried stands.
     pub(crate) token: Vec<u8>,
     pub(crate) notices: Vec<Notice>,
+    /// What its holders hold together afterwards.
+    pub(crate) merged: SessionToken,
     /// The token was raised.
     pub(crate) raised_token: bool,
     /// The record was raised.
@@ -90,10 +91,9 @@ impl Holder {
         }
         let key = Instance::key();
         let record = self.named.as_ref().and_then(|named| named.record.as_ref());
-        let in_record = record.is_some_and(|record| record.component(key).is_some());
-        let dropped = self.carried.overflow && self.carried.component(key).is_none()
-            || record.is_some_and(|record| record.overflow);
-        if guards.overflow() && dropped && !in_record { Known::No } else { Known::Yes }
+        let dropped = |held: &SessionToken| held.overflow && held.component(key).is_none();
+        let dropped = dropped(&self.carried) || record.is_some_and(dropped);
+        if guards.overflow() && dropped { Known::No } else { Known::Yes }
     }
 
     pub(crate) fn gate_binds(&self) -> bool {
@@ -114,7 +114,6 @@ impl Holder {
             Whom::Write => Some(Reach { token: true, record: subject }),
             Whom::TokenOrRecord => Some(Reach { token, record: !token }),
             Whom::All => Some(Reach { token, record: subject }),
-            Whom::Nobody => None,
         }
     }
 }
@@ -172,6 +171,7 @@ impl State {
         Committed {
             token,
             notices,
+            merged: holder.merged,
             raised_token: reach.is_some_and(|reach| reach.token),
             raised_record: reach.is_some_and(|reach| reach.record),
             fifth,

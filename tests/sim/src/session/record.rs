@@ -84,10 +84,11 @@ pub(crate) async fn record(
             return None;
         }
         let whom = if learned.wrote { Whom::Write } else { whom };
-        let committed = state.commit(&holder, &learned.change(state.now), whom);
+        let change = learned.change(state.now);
+        let committed = state.commit(&holder, &change, whom);
         let new: Vec<Dep> = dep.map(|dep| learned.dep(dep)).into_iter().collect();
         committed.spread(state, device, &new);
-        state.tell(at, device, &committed, &mut deps);
+        state.tell(at, device, &committed, &change.tell, &mut deps);
         Some(committed)
     })
 }
@@ -112,6 +113,7 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             let dep = learned.dep(one.dep);
             state.adopted(device, &fifth, dep);
             deps.add(dep, &state.world);
+            state.learn(device, &change.tell, &mut deps);
         });
     }
     (holder, deps)

@@ -169,7 +169,7 @@ fn finish(
         let change = change_of(state, holder, ready);
         let committed: Committed = state.commit(holder, &change, whom);
         committed.spread(state, device, &[]);
-        state.tell(at, device, &committed, &mut deps);
+        state.tell(at, device, &committed, &change.tell, &mut deps);
         let now = state.instant();
         let (served, met, valid_for, reason) = match end {
             End::Serve(node) => {
@@ -193,7 +193,7 @@ fn finish(
             .trace
             .say(state.now, || format!("device {device} at {at}: {reason} {served:?} met {met:?}"));
         let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
-        let holder = holder.merged().clone();
+        let holder = committed.merged;
         Selected { served, met, valid_for, deps, holder, leader, reason, since }
     })
 }

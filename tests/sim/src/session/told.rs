@@ -1,6 +1,7 @@
 //! What reaches a device with an answer: notices, and counts of how good the answer was.
 
 use tidegate_core::routing::{Guarantee, Level, Policy};
+use tidegate_core::token::{Notice, NoticeKind};
 
 use super::holder::Committed;
 use super::select::Selected;
@@ -15,26 +16,44 @@ impl State {
         at: usize,
         device: usize,
         committed: &Committed,
+        fresh: &[Notice],
         deps: &mut Deps,
     ) {
-        if committed.notices.is_empty() {
-            return;
-        }
         let leader = self.leader_epoch(at);
         let now = self.now;
-        let Self { check, devices, store, world, .. } = self;
+        // What was acknowledged before is not told again.
+        let told = |notice: &&Notice| committed.notices.iter().any(|one| one.id() == notice.id());
+        let (fresh, untold): (Vec<Notice>, Vec<Notice>) = fresh.iter().partition(told);
+        for notice in fresh.iter().filter(|notice| notice.kind == NoticeKind::WriteLost) {
+            self.check.write_lost(notice, deps, leader, &self.world, now);
+        }
+        self.learn(device, &fresh, deps);
+        let Self { devices, store, world, .. } = self;
         let own = &mut devices[device];
-        check.trace.say(now, || format!("device {device} is told {:?}", committed.notices));
-        check.told(&committed.notices, deps, leader, world, now);
-        if own.carries {
-            check.told(&committed.notices, &mut own.deps, leader, world, now);
+        let record = own.subject.map(|subject| &mut store.deps[subject]);
+        for holder in [Some(deps), Some(&mut own.deps), record].into_iter().flatten() {
+            untold.iter().for_each(|notice| holder.untold(notice, world));
         }
-        if let Some(subject) = own.subject {
-            check.told(&committed.notices, &mut store.deps[subject], leader, world, now);
-        }
-        own.notices.extend(committed.notices.iter().map(tidegate_core::token::Notice::id));
+        own.notices.extend(committed.notices.iter().map(Notice::id));
         own.notices.sort_unstable();
         own.notices.dedup();
+    }
+
+    /// What is gone with a loss that was told is not missed any more.
+    pub(crate) fn learn(&mut self, device: usize, fresh: &[Notice], deps: &mut Deps) {
+        if fresh.is_empty() {
+            return;
+        }
+        let Self { check, devices, store, world, now, .. } = self;
+        let own = &mut devices[device];
+        check.trace.say(*now, || format!("device {device} is told {fresh:?}"));
+        check.told(fresh, deps, world);
+        if own.carries {
+            check.told(fresh, &mut own.deps, world);
+        }
+        if let Some(subject) = own.subject {
+            check.told(fresh, &mut store.deps[subject], world);
+        }
     }
 
     /// Evidence that was kept back was recorded.

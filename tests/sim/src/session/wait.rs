@@ -58,14 +58,14 @@ pub(crate) async fn wait(
             let change = change_of(state, &holder, &ready);
             let committed = state.commit(&holder, &change, Whom::TokenOrRecord);
             committed.spread(state, device, &[]);
-            state.tell(at, device, &committed, &mut deps);
+            state.tell(at, device, &committed, &change.tell, &mut deps);
             let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
             let named = |node: &NodeId| Selected {
                 served: Some(replica(&snapshot, *node, false)),
                 met: vec![tidegate_core::routing::Guarantee::ReadYourWrites],
                 valid_for: None,
                 deps: deps.clone(),
-                holder: holder.merged().clone(),
+                holder: committed.merged.clone(),
                 leader,
                 reason: "waited".to_owned(),
                 since: since.as_nanos(),

@@ -41,8 +41,7 @@ impl World {
                 let end = self.tree.end(self.servers[at].log.last().copied());
                 let server = &mut self.servers[at];
                 server.recovered_to = Some(end);
-                server.flushed = end;
-                server.flushed_count = length;
+                server.flushed = server.flushed.min(end);
                 self.lead(at, now);
             }
             (Some(_), Ends::Clean) => {

@@ -165,6 +165,8 @@ impl World {
             let (low, high) = self.servers.split_at_mut(at);
             (&mut high[0], &low[upstream])
         };
+        // Whoever follows a log that is nobody's has one, too.
+        own.naive |= other.naive;
         let mut next = next;
         if !other.frozen {
             while next < offered {
@@ -278,13 +280,5 @@ impl World {
     pub(crate) fn line(&self, epoch: Epoch) -> Option<Rec> {
         let branch = self.tree.branch_of(epoch)?;
         self.tree.tip(branch)
-    }
-
-    /// Says whether the epoch still lives where it began.
-    pub(crate) fn lives(&self, epoch: Epoch) -> bool {
-        self.tree.branch_of(epoch).is_some_and(|branch| {
-            let server = &self.servers[self.tree.branches[branch].server];
-            server.up && server.leads == Some(branch)
-        })
     }
 }
