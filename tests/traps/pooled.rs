@@ -32,7 +32,8 @@ on_both_majors! {
     statement_pooling_is_refused =>
         trap_pooler_that_knows_no_transactions_pg15, trap_pooler_that_knows_no_transactions_pg18;
     a_read_that_waits_in_the_pooler_is_not_older_than_its_bound =>
-        trap_pooled_read_that_waits_for_a_server_pg15, trap_pooled_read_that_waits_for_a_server_pg18;
+        trap_pooled_read_that_waits_for_a_server_pg15,
+        trap_pooled_read_that_waits_for_a_server_pg18;
     a_pooled_read_stays_in_its_transaction =>
         trap_pooled_read_that_leaves_its_transaction_pg15,
         trap_pooled_read_that_leaves_its_transaction_pg18;

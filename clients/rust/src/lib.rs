@@ -23,8 +23,8 @@
 //! - [`Policy`]: what a read demands; [`DirectPool`]: a small pool to start with.
 //!
 //! It carries tokens and decides nothing: which node may serve is the service's word. It connects
-//! to databases only through the caller's pool. Behind a pooler or a shared address a connection can
-//! move to another server unseen; there, declared or found out, each read is checked inside its
+//! to databases only through the caller's pool. Behind a pooler or a shared address a connection
+//! can move to another server unseen; there, declared or found out, each read is checked inside its
 //! transaction, and a pooler that knows no transactions is refused.
 
 mod carried;

@@ -42,8 +42,8 @@ pub trait NodePool: Sync {
     /// Why there is none.
     type Error: std::error::Error;
 
-    /// Returns a connection to this address and no other, outside any transaction, with the identity
-    /// it had if it was handed out before. May wait; the caller bounds how long.
+    /// Returns a connection to this address and no other, outside any transaction, with the
+    /// identity it had if it was handed out before. May wait; the caller bounds how long.
     fn checkout(
         &self,
         node: &NodeAddress,

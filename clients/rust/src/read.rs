@@ -60,8 +60,8 @@ impl Session {
     /// session by what it may have seen before the value is returned.
     ///
     /// On a direct connection `body` runs outside any transaction and leaves it so. Behind a pooler
-    /// or a shared address it runs inside a read-only transaction, which it must not end; statements
-    /// it prepares there must not outlive it, and an error that it swallows fails the read.
+    /// or a shared address it runs inside a read-only transaction, which it must not end;
+    /// statements it prepares there must not outlive it, and an error it swallows fails the read.
     ///
     /// # Errors
     /// [`ReadError`]; a refusal is one, with the time after which to try again.
