@@ -14,7 +14,7 @@ use tidegate_lab::rounds::{Reach, RoundsOptions, Sums, run};
 /// Rounds of each kind on each of two majors, side by side.
 const ROUNDS: u64 = 480;
 /// Rounds of a run that must fail: far more than it takes.
-const ROUNDS_UNSAFE: u64 = 1_000;
+const ROUNDS_UNSAFE: u64 = 4_000;
 
 /// The seed of this process: a new one, or the one to be repeated; every test plays the same
 /// schedule.

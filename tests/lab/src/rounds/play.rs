@@ -135,9 +135,9 @@ impl Play {
             Fault::CrashBehind => {
                 place.cluster.leader().sql("insert into noise values (now())").await?;
                 place.cluster.catch_up().await?;
-                let half = visitors.len() / 2;
-                // Some come while it is down, the others when it is back.
-                let (while_down, after) = visitors.split_at_mut(half);
+                // In a pooler reads wait until it is back; others would only go elsewhere.
+                let waiting = if place.poolers.is_empty() { 0 } else { visitors.len() / 2 };
+                let (while_down, after) = visitors.split_at_mut(waiting);
                 let rounds = Self::rounds(while_down, place, FAULT_ROUNDS);
                 let (behind, round) = tokio::join!(victim.crash_behind(HIDDEN), rounds);
                 behind.and(round)?;
