@@ -85,6 +85,9 @@ pub enum Fault {
     /// The table exists, but the role may not read it.
     #[error("the role may not read `tidegate.lineage`: run `tidegate sql | psql`")]
     SchemaUnreadable,
+    /// Somebody holds a lock on the table that shuts the role out.
+    #[error("`tidegate.lineage` is locked: end the session that holds it, see `pg_locks`")]
+    SchemaLocked,
     /// The objects are older than this program.
     #[error(
         "the objects of schema `tidegate` have version {found}, this program needs {needed}: \

@@ -17,6 +17,10 @@ mod capture_wire;
 mod crash_table;
 #[path = "traps/lineage.rs"]
 mod lineage;
+#[path = "traps/lineage_disk.rs"]
+mod lineage_disk;
+#[path = "traps/lineage_refused.rs"]
+mod lineage_refused;
 #[path = "traps/pooled.rs"]
 mod pooled;
 #[path = "traps/pooled_capture.rs"]

@@ -40,7 +40,7 @@ async fn a_role_without_select(major: Major) {
     assert!(bench.shows("r1", 2).await);
     desk.until_alarm("LINEAGE_UNWRITABLE", false).await;
 
-    // The leader begins a new life while the rows cannot be read: nobody can tell what it grew from.
+    // The leader begins a new life while the rows cannot be read: nobody tells what it grew from.
     leader.sql("revoke select on tidegate.lineage from tidegate").await.expect("revoked");
     bench.cluster.catch_up().await.expect("on the standby too");
     desk.until_node("l", |node| !node.poll_error.is_empty()).await;

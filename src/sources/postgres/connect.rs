@@ -25,6 +25,10 @@ use crate::ports::{SourceError, SourceErrorClass as Class};
 /// How long a silent connection stays unquestioned, on our side and on the server's.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 
+/// Waits for a lock on the lineage table that fit into the time of one poll: it is asked for by
+/// the poll itself, by the look at what ails the table, and there is room for the answer.
+const LOCKS_IN_A_POLL: u128 = 4;
+
 /// A client and the task that moves its bytes.
 pub(super) type Opened = (Client, AbortOnDropHandle<()>);
 
@@ -86,12 +90,14 @@ fn configure(target: &Target) -> Config {
 /// A server that lost us cancels the statement and drops the connection by itself: they are few.
 fn session_settings(poll: Duration) -> String {
     let millis = poll.as_millis();
+    // Short enough that an answer without the table is still in time, and says why.
+    let lock_millis = (millis / LOCKS_IN_A_POLL).max(1);
     [
         "default_transaction_read_only=off",
         r"default_transaction_isolation=read\ committed",
         "search_path=pg_catalog",
         &format!("statement_timeout={millis}"),
-        &format!("lock_timeout={millis}"),
+        &format!("lock_timeout={lock_millis}"),
         &format!("idle_in_transaction_session_timeout={millis}"),
         "idle_session_timeout=0",
         "jit=off",

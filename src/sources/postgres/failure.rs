@@ -51,8 +51,10 @@ pub(super) fn from_driver(address: &Address, error: &tokio_postgres::Error) -> S
             (Class::Rejected, format!("{said}: {advice}"))
         }
         code if *code == SqlState::QUERY_CANCELED => {
-            let advice = "the server is overloaded, or `tidegate.lineage` is locked";
-            (Class::TimedOut, format!("{said}: {advice}"))
+            (Class::TimedOut, format!("{said}: the server is overloaded"))
+        }
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => {
+            (Class::TimedOut, Fault::SchemaLocked.to_string())
         }
         code if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             let advice = "run `tidegate sql | psql` again, which grants what is missing";
@@ -92,6 +94,8 @@ pub(super) fn table_fault(error: &tokio_postgres::Error) -> Option<Fault> {
         Some(Fault::SchemaMissing)
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         Some(Fault::SchemaUnreadable)
+    } else if *code == SqlState::LOCK_NOT_AVAILABLE {
+        Some(Fault::SchemaLocked)
     } else {
         None
     }
