@@ -12,10 +12,12 @@ use tidegate_core::guards::Guards;
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::{Lsn, Server, Stop};
 use tidegate_lab::service::ServiceOptions;
+use tidegate_proto::v1::Level;
 use tidegate_proto::v1::notice::Kind;
 
 use super::servers_bench::{
-    Bench, Desk, HIDDEN, either_now, life, named, replica_now, served, start_time, waiting,
+    Bench, Desk, HIDDEN, commit_on, either_now, life, named, of_level, replica_now, served,
+    shown_by, start_time, waiting,
 };
 
 /// A service without one of its rules, which looks at nobody twice by itself.
@@ -33,25 +35,29 @@ struct Pair {
     right: Desk,
     wrong: Desk,
     tokens: [String; 2],
+    evidence: String,
 }
 
 impl Pair {
     async fn open(options: ServiceOptions, off: &str) -> Self {
         let right = Desk::open(options.clone()).await;
         let wrong = Desk::open(naive(options, off)).await;
-        Self { right, wrong, tokens: Default::default() }
+        Self { right, wrong, tokens: Default::default(), evidence: String::new() }
     }
 
     /// Commits row 1 and waits until both serve it from r1.
     async fn write(&mut self, bench: &Bench) {
-        let evidence = bench.commit(1).await;
-        self.tokens = [self.right.record(&evidence).await, self.wrong.record(&evidence).await];
+        self.evidence = bench.commit(1).await;
+        let evidence = &self.evidence;
+        self.tokens = [self.right.record(evidence).await, self.wrong.record(evidence).await];
         self.right.until_served_by(&self.tokens[0], "r1").await;
         self.wrong.until_served_by(&self.tokens[1], "r1").await;
     }
 
     /// Both have seen r1 in its new life, which lacks the row: only one of them notices.
     async fn judge(&self, bench: &Bench) {
+        // A record has every node asked once.
+        self.wrong.record(&self.evidence).await;
         let now = self.wrong.until_lives(bench.r1()).await;
         assert!(!bench.shows("r1", 1).await, "r1 was to come back without the row");
         let answer = self.wrong.select(&self.tokens[1], replica_now()).await;
@@ -153,8 +159,7 @@ async fn a_leader_backend_crash(major: Major) {
     assert_eq!(started, start_time(bench.leader()).await, "and the timeline is the same too");
 
     // Other rows take the place of the lost one in the log.
-    let field = |evidence: &str| evidence.split('|').nth(8).map(str::to_owned).expect("insert");
-    let lost_at = field(&evidence);
+    let lost_at = captured(&evidence);
     let query = format!("select pg_current_wal_flush_lsn() > '{lost_at}'::pg_lsn");
     let mut next = 1_000;
     while !bench.leader().value::<bool>(&query).await.expect("it answers") {
@@ -173,8 +178,15 @@ async fn a_leader_backend_crash(major: Major) {
     assert!(matches!(told[..], [Kind::PossiblyLost | Kind::WriteLost]), "{answer:?}");
 }
 
+/// The insert position that a capture names.
+fn captured(evidence: &str) -> &str {
+    evidence.split('|').nth(8).expect("a capture")
+}
+
 /// A row that was acknowledged asynchronously and lost with a backend, and what was captured.
 async fn lost_commit(bench: &Bench) -> (i64, String) {
+    // Nothing is flushed by itself.
+    bench.leader().set("wal_writer_delay", "10s").await.expect("a setting");
     for id in 10..30 {
         let client = bench.leader().connect("postgres", "postgres").await.expect("a connection");
         client.batch_execute("set synchronous_commit = off").await.expect("a setting");
@@ -183,6 +195,7 @@ async fn lost_commit(bench: &Bench) -> (i64, String) {
         let row = client.query_one("select tidegate.capture()", &[]).await.expect("a capture");
         bench.leader().kill_backend().await.expect("a crash");
         if !bench.shows("l", id).await {
+            bench.leader().unset("wal_writer_delay").await.expect("a setting");
             return (id, row.get(0));
         }
         // Something flushed it in time.
@@ -254,4 +267,52 @@ async fn trap_restored_copy_answers_at_the_old_address_pg15() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trap_restored_copy_answers_at_the_old_address_pg18() {
     a_restored_copy(Major::V18).await;
+}
+
+/// The statistics of a promoted leader are reset: another id, and its old promotion point as the
+/// end of a recovery.
+async fn a_statistics_reset_of_a_leader(major: Major) {
+    let bench = Bench::set(major, 2).await;
+    let desk = Desk::open(bench.options().await).await;
+    let (leader, r2) = (bench.r1(), bench.cluster.standby(1));
+    bench.leader().stop(Stop::Fast).await.expect("it ends");
+    let fork = leader.promote().await.expect("a promotion");
+    r2.repoint(leader).await.expect("r2 follows it");
+    let evidence = commit_on(leader, 1).await;
+    let token = desk.record(&evidence).await;
+    desk.until_served_by(&token, "r2").await;
+
+    let (started, before) = (start_time(leader).await, life(leader).await);
+    let held = leader.connect("postgres", "postgres").await.expect("a connection");
+    leader.reset_statistics().await.expect("reset");
+    let now = desk.until_lives(leader).await;
+    assert_ne!(before, now);
+    // The naive rule: a changed reset time is a crash, and the replay position its end.
+    assert_eq!(started, start_time(leader).await);
+    assert_eq!(leader.replay_lsn().await.expect("it answers"), fork);
+    let past = format!("select '{}'::pg_lsn > '{fork}'::pg_lsn", captured(&evidence));
+    assert!(leader.value::<bool>(&past).await.expect("it answers"), "called lost");
+    assert!(shown_by(leader, 1).await && shown_by(r2, 1).await, "and there it is");
+
+    let answer = desk.select(&token, waiting()).await;
+    assert_eq!(named(&answer), "r2", "{answer:?}");
+    assert!(answer.notices.is_empty(), "{answer:?}");
+    let answer = desk.select(&token, of_level(Level::Leader)).await;
+    assert_eq!(served(&answer).acceptable_incarnations, [now.as_str()], "{answer:?}");
+    let row = held.query_one("select tidegate.incarnation()", &[]).await.expect("it never broke");
+    assert_eq!(row.get::<_, String>(0), now, "asked anew, the held connection is accepted");
+    let later = desk.record(&commit_on(leader, 2).await).await;
+    desk.until_served_by(&later, "r2").await;
+    assert!(shown_by(r2, 2).await);
+    assert!(desk.select(&token, waiting()).await.notices.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_statistics_reset_of_a_leader_pg15() {
+    a_statistics_reset_of_a_leader(Major::V15).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trap_statistics_reset_of_a_leader_pg18() {
+    a_statistics_reset_of_a_leader(Major::V18).await;
 }

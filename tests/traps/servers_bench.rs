@@ -25,9 +25,8 @@ pub(crate) struct Bench {
 impl Bench {
     /// A leader with standbys that have caught up, and the objects of Tidegate.
     pub(crate) async fn set(major: Major, standbys: usize) -> Self {
-        // Nothing is flushed by itself, so that an asynchronous commit can be lost.
-        let options = ClusterOptions::new(major).setting("wal_writer_delay", "10s");
-        let cluster = Cluster::start(options.standbys(standbys)).await.expect("a cluster");
+        let cluster = Cluster::start(ClusterOptions::new(major).standbys(standbys)).await;
+        let cluster = cluster.expect("a cluster");
         let table = "create table notes (id bigint primary key); \
                      create role app login; grant select, insert on notes to app";
         cluster.leader().sql(table).await.expect("a table");

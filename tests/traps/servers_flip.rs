@@ -3,6 +3,8 @@
 //! Connections that are open when it moves are cut or kept, as the test wishes; it knows no
 //! protocol and chooses nothing by itself.
 
+#![cfg(feature = "unsafe-guards")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 

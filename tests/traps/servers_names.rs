@@ -96,6 +96,7 @@ async fn an_address_of_two_servers(major: Major) {
     assert!(!early.acceptable_incarnations.contains(&now), "{early:?}");
     assert_eq!(visitor.sees(1).await, "l");
     // And later, when the address was polled.
+    wrong.record(&evidence).await;
     wrong.until_node("r", |node| node.incarnation == now).await;
     let answer = wrong.select(&tokens[1], replica_now()).await;
     assert_eq!(named(&answer), "r", "{answer:?}");
