@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate_client::{
-    Client, ClientOptions, DirectPool, Level, Observed, Raise, Session, SessionOptions,
-};
+use tidegate_client::{Client, DirectPool, Level, Observed, Raise, Session, SessionOptions};
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::Server;
 use tidegate_lab::service::{DATABASE, PARTITION, ServiceOptions};
@@ -14,8 +12,8 @@ use tidegate_lab::wait::LIMIT;
 use tokio_postgres::Config;
 
 use crate::stage::{
-    Front, Stage, await_fresh, connection, covers, named, on_both_majors, position_in, rule_off,
-    select, shows, standby_only, text,
+    Front, Stage, await_fresh, connection, covers, named, on_both_majors, position_in, select,
+    shows, standby_only, text,
 };
 
 on_both_majors! {
@@ -71,9 +69,7 @@ async fn goes_back(stage: &Stage, front: &Front, id: i64) -> bool {
 async fn sample_first(major: Major) {
     let stage = Stage::set(major, 2).await;
     let mut id = 1;
-    if let Some(guards) = rule_off("snapshot_order") {
-        let options = ClientOptions::new(stage.ruled.service.endpoint()).guards(guards);
-        let client = Client::connect(options).await.expect("it listens");
+    if let Some(client) = stage.ruled.client_without("snapshot_order").await {
         assert!(goes_back_by_client(&stage, &client, id).await, "r2 has what was sampled");
     }
     while id < 4 {

@@ -132,12 +132,12 @@ impl Stage {
 
 /// Every rule but one; none in builds that lack no rule.
 #[cfg(feature = "unsafe-guards")]
-pub(crate) fn rule_off(guard: &str) -> Option<Guards> {
+fn rule_off(guard: &str) -> Option<Guards> {
     Some(Guards::without(guard).expect("a guard of that name"))
 }
 
 #[cfg(not(feature = "unsafe-guards"))]
-pub(crate) fn rule_off(_: &str) -> Option<Guards> {
+fn rule_off(_: &str) -> Option<Guards> {
     None
 }
 
@@ -147,6 +147,18 @@ impl Front {
         let options = ClientOptions::new(service.endpoint());
         let client = tidegate_client::Client::connect(options).await.expect("it listens");
         Self { service, client }
+    }
+
+    /// A client that lacks one rule; none in builds that lack no rule.
+    #[cfg(feature = "unsafe-guards")]
+    pub(crate) async fn client_without(&self, guard: &str) -> Option<tidegate_client::Client> {
+        let options = ClientOptions::new(self.service.endpoint()).guards(rule_off(guard)?);
+        Some(tidegate_client::Client::connect(options).await.expect("it listens"))
+    }
+
+    #[cfg(not(feature = "unsafe-guards"))]
+    pub(crate) async fn client_without(&self, _: &str) -> Option<tidegate_client::Client> {
+        None
     }
 
     /// A session nothing is known of.
