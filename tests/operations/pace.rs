@@ -74,7 +74,7 @@ struct Cost {
 }
 
 /// Runs the queries in turns on one connection; microseconds each.
-async fn costs(server: &Server, queries: [&str; 3]) -> [Cost; 3] {
+async fn costs(stage: &Stage, server: &Server, queries: [&str; 3]) -> [Cost; 3] {
     let database = server.connect("tidegate", DATABASE).await.expect("the role may log in");
     let pid: i32 =
         database.query_one("select pg_backend_pid()", &[]).await.expect("a process").get(0);
@@ -87,11 +87,11 @@ async fn costs(server: &Server, queries: [&str; 3]) -> [Cost; 3] {
     let runs = f64::from(IN_A_ROW * TURNS);
     for _ in 0..TURNS {
         for (statement, cost) in prepared.iter().zip(&mut costs) {
-            let (began_at, used_before) = (std::time::Instant::now(), used(pid));
+            let (began_at, used_before) = (stage.clock.now(), used(pid));
             for _ in 0..IN_A_ROW {
                 database.query_one(statement, &[]).await.expect("an answer");
             }
-            cost.round_trip += began_at.elapsed().as_secs_f64() * 1e6 / runs;
+            cost.round_trip += stage.clock.now().since(began_at).as_secs_f64() * 1e6 / runs;
             cost.processor += (used(pid) - used_before).as_secs_f64() * 1e6 / runs;
         }
     }
@@ -125,16 +125,17 @@ async fn a_poll_costs_little(major: Major) {
     stage.hold().await;
     let carried = session(&stage.write(&mut client, "", 1).await);
     let servers = [stage.cluster.leader(), stage.cluster.standby(0)];
-    let [leader, standby] = [poller(servers[0]).await, poller(servers[1]).await];
     let request = wait(carried, BUDGET);
     let waiting = tokio::spawn(async move { client.wait_until_fresh(request).await.map(drop) });
     until_parked(&service, 1).await;
+    // While somebody waits, nothing but polls is sent.
+    let [leader, standby] = [poller(servers[0]).await, poller(servers[1]).await];
     let shares = busy_share(&stage, &[leader.0, standby.0]).await;
     waiting.abort();
     // Nobody else asks while the queries are timed.
     service.stop().await.expect("it stops");
     for ((server, poll), busy) in servers.into_iter().zip([leader.1, standby.1]).zip(shares) {
-        let costs = costs(server, [&poll, TWO_COLUMNS, "select 1"]).await;
+        let costs = costs(&stage, server, [&poll, TWO_COLUMNS, "select 1"]).await;
         let [poll, two_columns, one] = &costs;
         let idle = poll.processor * PER_SECOND_IDLE / 1e6;
         say(&format!(
