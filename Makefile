@@ -11,7 +11,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check build fmt deny tools servers
+.PHONY: help demo bench test lint check build fmt deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -20,6 +20,11 @@ demo: ## Shows it on real servers and checks it; KEEP=1 leaves them running.
 	@echo "building tidegate and its demo: minutes the first time"
 	@cargo build -q -p tidegate -p tidegate-lab --bins
 	@cargo run -q -p tidegate-lab --bin demo -- $(if $(KEEP),--keep) $(ARGS)
+
+bench: ## Measures what a decision costs; PAIRS and SECONDS lengthen it.
+	@echo "building tidegate and its benchmark as they ship: five minutes the first time"
+	@cargo build -q --release -p tidegate -p tidegate-lab --bin tidegate --bin bench --bin decision
+	@target/release/bench $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 test: ## Installs what tests need, builds, lints, runs every test, prints the ledger.
 	@.ci/ledger .ci/stages

@@ -59,7 +59,8 @@ impl<S: TokenStore> Reads<S> {
             let Some(since) = missing else { return (ready, snapshot) };
             let until = until.min(now + self.limits.poll_timeout);
             asked_samples += 1;
-            let came = handle.need(Need::Leader, since, until).await;
+            // Boxed: few calls need one, and a call is moved about as large as it may get.
+            let came = Box::pin(handle.need(Need::Leader, since, until)).await;
             gave_up = !came || asked_samples >= SAMPLES_MAX;
         }
     }
@@ -113,7 +114,7 @@ impl<S: TokenStore> Reads<S> {
             };
             judged.map(|component| (*key, component.clone()))
         });
-        let told_seconds = self.clock.wall_seconds();
+        let told_seconds = if ready.losses.is_empty() { 0 } else { self.clock.wall_seconds() };
         Change {
             drop: ready.raise.drop.clone(),
             settle: settle.collect(),

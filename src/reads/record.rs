@@ -102,9 +102,10 @@ impl<S: TokenStore> Reads<S> {
         let asked = Asked { subject, tokens: &caller.tokens, max_token_chars };
         let mut holder = self.sessions.identify(asked).await?;
         for text in &caller.evidence {
-            let learned = self.learned_from_evidence(text, "", "", since).await?;
+            // Boxed: most calls bring none, and a call is moved about as large as it may get.
+            let learned = Box::pin(self.learned_from_evidence(text, "", "", since)).await?;
             let (change, _) = self.change_for(&learned, RaiseWhom::All);
-            holder = self.sessions.adopt(holder, change).await?;
+            holder = Box::pin(self.sessions.adopt(holder, change)).await?;
         }
         Ok(holder)
     }

@@ -163,7 +163,6 @@ impl<S: TokenStore> Reads<S> {
     ) -> Option<End> {
         let mut parks = 0;
         for step in &judged.plan.steps {
-            let now = self.clock.now();
             match step {
                 Step::Serve { node } => {
                     let reason = if walk.waited { Reason::Waited } else { Reason::Covered };
@@ -175,13 +174,15 @@ impl<S: TokenStore> Reads<S> {
                         continue;
                     }
                     // What waiting for a leader sample took is part of the first budget.
-                    let begun = if parks == 1 { walk.since } else { now };
+                    let begun = if parks == 1 { walk.since } else { self.clock.now() };
                     let ends_at = walk.ends_at;
                     let until =
                         *walk.park_until.get_or_insert_with(|| (begun + *budget).min(ends_at));
                     walk.parked = true;
                     let floor = judged.ready.floor.clone();
-                    match handle.park(floor, nodes.clone(), WaitFor::Any, until).await {
+                    let parked = handle.park(floor, nodes.clone(), WaitFor::Any, until);
+                    // Boxed: few reads park, and a call is moved about as large as it may get.
+                    match Box::pin(parked).await {
                         WaitEnd::Fresh(_) | WaitEnd::Judge => {
                             walk.waited = true;
                             return None;
@@ -200,6 +201,7 @@ impl<S: TokenStore> Reads<S> {
                 }
                 Step::Leader { leader, fallback: true } => {
                     if walk.cap_full.is_none() {
+                        let now = self.clock.now();
                         match handle.try_admit(now) {
                             Ok(()) => {
                                 let reason = lineage_reason(&judged.snapshot, now)
@@ -231,7 +233,6 @@ impl<S: TokenStore> Reads<S> {
         shadow: Option<Shadow>,
         walk: &Walk,
     ) -> Result<Selected, ReadError> {
-        let now = self.clock.now();
         let Judged { ready, snapshot, .. } = judged;
         let change = self.change_of(handle, holder, &ready);
         let committed = self.sessions.commit(holder, change, Whom::Read(asked.raise)).await?;
@@ -247,7 +248,8 @@ impl<S: TokenStore> Reads<S> {
                 let named = name_replica(&snapshot, node);
                 let met = met(&ready, policy, false);
                 let reason = reason_of(reason, &ready, ignorance);
-                let valid = valid_for(&snapshot, policy, node, now);
+                let now = || self.clock.now();
+                let valid = policy.bound.and_then(|_| valid_for(&snapshot, policy, node, now()));
                 (Answer::Served { named, stale: None }, met, reason, valid)
             }
             End::Leader { leader, reason } => {
@@ -260,6 +262,7 @@ impl<S: TokenStore> Reads<S> {
                 (answer, Vec::new(), Reason::StaleByPolicy, None)
             }
             End::Refuse { reason } => {
+                let now = self.clock.now();
                 let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
                 let best = best.min_by_key(|lag| (lag.time, lag.bytes));
                 let capped = walk.cap_full.is_some() && reason == Reason::NotCovered;
@@ -272,7 +275,7 @@ impl<S: TokenStore> Reads<S> {
             answer,
             met,
             reason,
-            waited: if walk.parked { now.since(walk.since) } else { Duration::ZERO },
+            waited: if walk.parked { self.clock.now().since(walk.since) } else { Duration::ZERO },
             token: committed.token,
             notices: committed.notices,
             valid_for: valid,

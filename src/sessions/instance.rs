@@ -158,7 +158,8 @@ impl<S: TokenStore> Sessions<S> {
         let mut holder = holder.clone();
         let (mut stored, mut unkept) = (None, None);
         if let Some(reach) = reach {
-            (stored, unkept) = self.raise(&mut holder, &change, reach).await?;
+            // Boxed: most reads raise nobody, and a call is moved about as large as it may get.
+            (stored, unkept) = Box::pin(self.raise(&mut holder, &change, reach)).await?;
         }
         let mut told = holder.merged().clone();
         change.tell.iter().for_each(|notice| told.tell(*notice));

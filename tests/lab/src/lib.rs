@@ -7,6 +7,7 @@
 //! The lab does not decide anything about freshness and imports nothing from the core: what it
 //! says about a server was read on that server, so it can be held against Tidegate's answers.
 
+pub mod bench;
 pub mod claims;
 pub mod demo;
 pub mod history;

@@ -18,7 +18,7 @@ mod carried;
 mod freshness;
 mod keep;
 mod narrator;
-mod process;
+pub(crate) mod process;
 mod promotion;
 mod restart;
 mod stage;

@@ -48,7 +48,7 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 
 /// A running `tidegate serve`; dropping it ends it.
 #[derive(Debug)]
-pub(super) struct ServiceProcess {
+pub(crate) struct ServiceProcess {
     shell: Child,
     words: Option<ChildStdin>,
     pid: u32,
@@ -62,7 +62,7 @@ impl ServiceProcess {
     ///
     /// # Errors
     /// When the program is missing or cannot start; the message carries the end of its log.
-    pub(super) async fn start(options: ServiceOptions, root: &Path) -> Result<Self> {
+    pub(crate) async fn start(options: ServiceOptions, root: &Path) -> Result<Self> {
         let program = program()?;
         let (data, admin) = (Port::reserve()?, Port::reserve()?);
         let folder = root.join("tidegate");
@@ -92,27 +92,27 @@ impl ServiceProcess {
     }
 
     /// Where applications ask, for clients.
-    pub(super) fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.data.address())
     }
 
     /// Where operators look.
-    pub(super) fn admin_endpoint(&self) -> String {
+    pub(crate) fn admin_endpoint(&self) -> String {
         format!("http://{}", self.admin.address())
     }
 
     /// The process id of the service.
-    pub(super) const fn pid(&self) -> u32 {
+    pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
 
     /// The file it was started with.
-    pub(super) fn config_file(&self) -> PathBuf {
+    pub(crate) fn config_file(&self) -> PathBuf {
         self.folder.join("tidegate.toml")
     }
 
     /// The last lines it logged.
-    pub(super) fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let text = fs::read_to_string(self.folder.join("tidegate.log")).unwrap_or_default();
         format!("the log of tidegate ends with:\n{}", machine::tail(&text, 15))
     }
@@ -121,7 +121,7 @@ impl ServiceProcess {
     ///
     /// # Errors
     /// When it does not answer.
-    pub(super) async fn partition(&self) -> Result<Partition> {
+    pub(crate) async fn partition(&self) -> Result<Partition> {
         let mut admin = AdminServiceClient::connect(self.admin_endpoint()).await?;
         let request = ListPartitionsRequest { partition: PARTITION.to_owned() };
         let answer = admin.list_partitions(request).await?.into_inner();
@@ -129,7 +129,7 @@ impl ServiceProcess {
     }
 
     /// What it knows and logged, for whoever looks into a failure.
-    pub(super) async fn state(&self) -> String {
+    pub(crate) async fn state(&self) -> String {
         let nodes = match self.partition().await {
             Ok(partition) => partition.nodes.iter().map(describe).collect::<String>(),
             Err(error) => format!("{error:#}\n"),
@@ -141,7 +141,7 @@ impl ServiceProcess {
     ///
     /// # Errors
     /// When the service ended, or does not see them in time.
-    pub(super) async fn await_nodes(&self) -> Result<()> {
+    pub(crate) async fn await_nodes(&self) -> Result<()> {
         let shown = |node: &NodeState| node.session_eligible || !node.poll_error.is_empty();
         until("tidegate sees all servers", LIMIT, || async {
             if !machine::is_alive(self.pid) {
