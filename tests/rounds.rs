@@ -58,11 +58,13 @@ fn unsafely() -> RoundsOptions {
     RoundsOptions::new(Major::V15, ROUNDS_UNSAFE, *SEED)
 }
 
+#[cfg(feature = "unsafe-guards")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_rounds_without_the_incarnation_guard_miss_rows() {
     misses_rows("without `incarnation`", unsafely().without("incarnation")).await;
 }
 
+#[cfg(feature = "unsafe-guards")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_rounds_through_poolers_without_their_check_miss_rows() {
     let options = unsafely().reach(Reach::Pooled).without("pooled_check");

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tidegate::clock::Clock;
 use tidegate_client::{
-    Client, ClientOptions, DirectPool, Guarantee, Guards, Level, NodeAddress, NodePool, Policy,
-    PoolError, Pooled, Read, ReadError, Role, SessionOptions, WriteError,
+    Client, ClientOptions, DirectPool, Guarantee, Level, NodeAddress, NodePool, Policy, PoolError,
+    Pooled, Read, ReadError, Role, SessionOptions, WriteError,
 };
 use tidegate_lab::install::Major;
 use tidegate_lab::pgbouncer::{Pgbouncer, PgbouncerOptions, PoolMode};
@@ -72,9 +72,22 @@ impl Place {
         Self { service, pooler, leader, cluster }
     }
 
-    async fn client(&self, guards: Guards) -> Client {
-        let options = ClientOptions::new(self.service.endpoint()).guards(guards);
+    async fn client(&self) -> Client {
+        let options = ClientOptions::new(self.service.endpoint());
         Client::connect(options).await.expect("the service listens")
+    }
+
+    /// A client that lacks the check; none in builds that lack no rule.
+    #[cfg(feature = "unsafe-guards")]
+    async fn unchecked(&self) -> Option<Client> {
+        let guards = tidegate_client::Guards::without("pooled_check").expect("a guard");
+        let options = ClientOptions::new(self.service.endpoint()).guards(guards);
+        Some(Client::connect(options).await.expect("the service listens"))
+    }
+
+    #[cfg(not(feature = "unsafe-guards"))]
+    async fn unchecked(&self) -> Option<Client> {
+        None
     }
 
     fn pool(&self) -> Crashing {
@@ -140,10 +153,6 @@ async fn count_simply(client: &tokio_postgres::Client) -> Result<i64, Error> {
     Ok(shown.expect("one row with a number"))
 }
 
-fn unchecked() -> Guards {
-    Guards::without("pooled_check").expect("a guard")
-}
-
 /// Called fresh, and without what the session saw before.
 fn assert_wrong((read, promised): &(Read<i64>, i64)) {
     assert!(read.value < *promised, "nothing was missing: {read:?}");
@@ -159,24 +168,26 @@ fn assert_right((read, promised): &(Read<i64>, i64)) {
 
 async fn the_pooled_check_guard_keeps_a_moved_connection_from_serving(major: Major) {
     let mut place = Place::open(major, PoolMode::Transaction, "pooled").await;
-    let client = place.client(unchecked()).await;
-    assert_wrong(&place.moved(&client).await);
-    let client = place.client(Guards::on()).await;
+    if let Some(client) = place.unchecked().await {
+        assert_wrong(&place.moved(&client).await);
+    }
+    let client = place.client().await;
     assert_right(&place.moved(&client).await);
     place.service.stop().await.expect("the service had not failed");
 }
 
 async fn a_pooler_is_found_though_its_node_is_declared_direct(major: Major) {
     let mut place = Place::open(major, PoolMode::Transaction, "direct").await;
-    let client = place.client(unchecked()).await;
-    assert_wrong(&place.moved(&client).await);
+    if let Some(client) = place.unchecked().await {
+        assert_wrong(&place.moved(&client).await);
+    }
 
     let said = Said::default();
     let sink = said.clone();
     let subscriber =
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || sink.clone()).finish();
     let listening = tracing::subscriber::set_default(subscriber);
-    let client = place.client(Guards::on()).await;
+    let client = place.client().await;
     assert_right(&place.moved(&client).await);
     let session = client.session(SessionOptions::new(PARTITION));
     for _ in 0..3 {
@@ -191,10 +202,11 @@ async fn a_pooler_is_found_though_its_node_is_declared_direct(major: Major) {
 
 async fn statement_pooling_is_refused(major: Major) {
     let mut place = Place::open(major, PoolMode::Statement, "direct").await;
-    let client = place.client(unchecked()).await;
-    assert_wrong(&place.moved(&client).await);
+    if let Some(client) = place.unchecked().await {
+        assert_wrong(&place.moved(&client).await);
+    }
 
-    let client = place.client(Guards::on()).await;
+    let client = place.client().await;
     let session = client.session(SessionOptions::new(PARTITION));
     let replica = Policy::default().fallback(false).wait_budget(LIMIT);
     let read = session.read(&place.pool(), &replica, count).await;
@@ -216,7 +228,7 @@ async fn statement_pooling_is_refused(major: Major) {
 
     // A session has transactions.
     let mut place = Place::open(major, PoolMode::Session, "direct").await;
-    let client = place.client(Guards::on()).await;
+    let client = place.client().await;
     let session = client.session(SessionOptions::new(PARTITION));
     session.write(&mut place.leader, insert).await.expect("it is written");
     let read = session.read(&place.pool(), &replica, count).await.expect("it is served");
@@ -232,7 +244,7 @@ async fn a_read_that_waits_in_the_pooler_is_not_older_than_its_bound(major: Majo
     let place = Place::behind(major, pooling, "pooled").await;
     let held = place.pooler.connect(DATABASE).await.expect("it takes connections");
     held.batch_execute("begin").await.expect("it has the only server connection");
-    let client = place.client(Guards::on()).await;
+    let client = place.client().await;
     let session = client.session(SessionOptions::new(PARTITION));
     let policy = Policy::new(Level::Bounded(BOUND)).fallback(false).wait_budget(LIMIT);
     let pool = place.pool();
@@ -254,7 +266,7 @@ async fn a_read_that_waits_in_the_pooler_is_not_older_than_its_bound(major: Majo
 
 async fn a_pooled_read_stays_in_its_transaction(major: Major) {
     let mut place = Place::open(major, PoolMode::Transaction, "shared").await;
-    let client = place.client(Guards::on()).await;
+    let client = place.client().await;
     let session = client.session(SessionOptions::new(PARTITION));
     session.write(&mut place.leader, insert).await.expect("it is written");
     let pool = place.pool();
