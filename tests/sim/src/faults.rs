@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tidegate_core::partition::Event;
 
-use crate::options::MILLI;
+use crate::options::{MILLI, Profile};
 use crate::random::Random;
 use crate::scenes;
 use crate::schedule::Fault;
@@ -96,32 +96,33 @@ pub(crate) async fn strike(sim: Rc<Sim>, fault: Fault, seed: u64) {
         Fault::Hidden => scenes::hidden(&sim, random).await,
         Fault::ResetPromoted => scenes::reset_promoted(&sim, random).await,
         Fault::Reused => scenes::reused(&sim, random).await,
-        Fault::Twins => scenes::twins(&sim, fault, random).await,
-        Fault::Moved => scenes::twins(&sim, fault, random).await,
-        Fault::Attached => scenes::twins(&sim, fault, random).await,
+        Fault::Twins | Fault::Moved | Fault::Attached => scenes::twins(&sim, fault, random).await,
         Fault::Revert => scenes::reverted(&sim, random).await,
         Fault::Copied => scenes::copied(&sim, random).await,
     }
 }
 
 async fn for_a_while(sim: &Sim, fault: Fault, random: &mut Random) {
-    let lasts = random.within(100, 1_500) as u64 * MILLI;
+    let longer = if sim.with(|state| state.options.profile) == Profile::Expiry { 2 } else { 1 };
+    let lasts = random.within(100, 1_500) as u64 * MILLI * longer;
     let struck = sim.with(|state| {
-        let at = match fault {
-            Fault::Stall => state.leader()?,
-            Fault::Freeze if random.one_in(3) => state.leader()?,
-            _other => state.standby(random)?,
-        };
+        let leads = fault == Fault::Stall || fault == Fault::Freeze && random.one_in(3);
+        let at = if leads { state.leader()? } else { state.standby(random)? };
         let until = state.now + lasts;
         let old = state.world.servers[at].delay;
         let server = &mut state.world.servers[at];
-        match fault {
-            Fault::Stall => server.flush_due = until,
-            Fault::Freeze => server.frozen = true,
-            Fault::Lag => server.delay = random.within(50, 900) as u64 * MILLI,
-            Fault::Pause => server.paused_until = until,
-            Fault::Disconnect => server.receives = false,
-            _down => state.world.stop(at, random.one_in(2), state.now),
+        if fault == Fault::Stall {
+            server.flush_due = until;
+        } else if fault == Fault::Freeze {
+            server.frozen = true;
+        } else if fault == Fault::Lag {
+            server.delay = random.within(50, 900) as u64 * MILLI;
+        } else if fault == Fault::Pause {
+            server.paused_until = until;
+        } else if fault == Fault::Disconnect {
+            server.receives = false;
+        } else {
+            state.world.stop(at, random.one_in(2), state.now);
         }
         state.fault(fault, lasts);
         Some((at, old, state.world.servers[at].life))
@@ -131,12 +132,15 @@ async fn for_a_while(sim: &Sim, fault: Fault, random: &mut Random) {
     sim.with(|state| {
         let now = state.now;
         let server = &mut state.world.servers[at];
-        match fault {
-            Fault::Freeze if server.life == life => server.frozen = false,
-            Fault::Lag => server.delay = old,
-            Fault::Disconnect => server.receives = true,
-            Fault::Down if server.life == life => state.world.start(at, now, random.next()),
-            _over => {}
+        let same = server.life == life;
+        if fault == Fault::Freeze && same {
+            server.frozen = false;
+        } else if fault == Fault::Lag {
+            server.delay = old;
+        } else if fault == Fault::Disconnect {
+            server.receives = true;
+        } else if fault == Fault::Down && same {
+            state.world.start(at, now, random.next());
         }
     });
 }
@@ -146,11 +150,20 @@ fn standby_ends(sim: &Sim, fault: Fault, random: &mut Random) {
         let (Some(at), leader) = (state.standby(random), state.leader()) else { return };
         state.fault(fault, 300 * MILLI);
         let (now, pick) = (state.now, random.next());
-        match (fault, leader) {
-            (Fault::StandbyCrash, _) => state.world.restart(at, Ends::Crash, now, pick),
-            (Fault::StandbyBackend, _) => state.world.restart(at, Ends::Backend, now, pick),
-            (Fault::Reclone, Some(leader)) => state.world.reclone(at, leader),
-            _clean => state.world.restart(at, Ends::Clean, now, pick),
+        if let (Fault::Reclone, Some(leader)) = (fault, leader) {
+            state.world.reclone(at, leader);
+        } else {
+            let ends = match fault == Fault::StandbyBackend {
+                true => Ends::Backend,
+                false if fault == Fault::StandbyCrash => Ends::Crash,
+                false => Ends::Clean,
+            };
+            state.world.restart(at, ends, now, pick);
+        }
+        if fault != Fault::StandbyRestart {
+            // It is open before it has caught up.
+            let pause = random.within(0, 300) as u64 * MILLI;
+            state.world.servers[at].paused_until = now + pause;
         }
     });
 }
@@ -160,16 +173,18 @@ fn leader_ends(sim: &Sim, fault: Fault, random: &mut Random) {
         let Some(at) = state.leader() else { return };
         state.fault(fault, 300 * MILLI);
         let (now, pick) = (state.now, random.next());
-        match fault {
-            Fault::LeaderBackend => state.world.restart(at, Ends::Backend, now, pick),
-            Fault::LeaderRestart => state.world.restart(at, Ends::Clean, now, pick),
-            Fault::Statistics => {
-                let any = random.below(state.world.servers.len());
-                let at = if random.one_in(2) { at } else { any };
-                state.world.reset_statistics(at, now);
-            }
-            _crash => state.world.restart(at, Ends::Crash, now, pick),
+        if fault == Fault::Statistics {
+            let any = random.below(state.world.servers.len());
+            let at = if random.one_in(2) { at } else { any };
+            state.world.reset_statistics(at, now);
+            return;
         }
+        let ends = match fault == Fault::LeaderBackend {
+            true => Ends::Backend,
+            false if fault == Fault::LeaderRestart => Ends::Clean,
+            false => Ends::Crash,
+        };
+        state.world.restart(at, ends, now, pick);
     });
 }
 
@@ -183,17 +198,17 @@ fn network(sim: &Sim, fault: Fault, random: &mut Random) {
         let node = state.leader().filter(|_| random.one_in(2)).unwrap_or(any);
         state.fault(fault, lasts);
         let source = &mut state.instances[at].sources[node];
-        match fault {
-            Fault::PollLoss => source.deaf_until = until,
-            Fault::PollDelay => {
-                source.slow_until = until;
-                source.slow_by = random.within(20, 250) as u64 * MILLI;
-            }
-            Fault::LateAnswer => {
-                source.hold_next = Some(random.within(1, 900) as u64 * MILLI);
-            }
-            Fault::RowsFail => state.instances[at].rows_fail_until = until,
-            _unreachable => source.cut_until = until,
+        if fault == Fault::PollLoss {
+            source.deaf_until = until;
+        } else if fault == Fault::PollDelay {
+            source.slow_until = until;
+            source.slow_by = random.within(20, 250) as u64 * MILLI;
+        } else if fault == Fault::LateAnswer {
+            source.hold_next = Some(random.within(1, 900) as u64 * MILLI);
+        } else if fault == Fault::RowsFail {
+            state.instances[at].rows_fail_until = until;
+        } else {
+            source.cut_until = until;
         }
     });
 }

@@ -9,11 +9,13 @@
 //! - `faults`, `scenes`: what breaks
 //! - [`check`]: promises against truth
 //! - [`run`]: one world from its schedule to its end
+//! - [`corpus`]: seeds that found something
 //! - [`seeds`], [`mutation`], [`shrink`]: many worlds, guards switched off, schedules made shorter
 
 #![expect(clippy::expect_used, reason = "a broken world must end the run")]
 
 pub mod check;
+pub mod corpus;
 pub mod covers;
 mod faults;
 mod heap;

@@ -1,7 +1,10 @@
 //! Switches one guard off and counts the seeds until the checker sees it; then lives ten times as
 //! many with the guard.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::guards::Guards;
 
@@ -9,9 +12,6 @@ use crate::check::Violation;
 use crate::options::{Options, Profile, Scale};
 use crate::run::live;
 use crate::schedule::schedule;
-
-/// Catches counted, for their mean.
-const SAMPLES: u64 = 3;
 
 /// What became of one guard.
 #[derive(Clone, Debug)]
@@ -67,10 +67,10 @@ pub fn profile_of(guard: &str) -> Profile {
         "place_counts" => Profile::Hidden,
         "durability" => Profile::SlowLeader,
         "row_for_lost" => Profile::LateRows,
-        "leader_first" | "fork_interval" | "unknown_upward" | "diverged" => Profile::Failover,
+        "leader_first" | "fork_interval" | "unknown_upward" => Profile::Failover,
         "moved_capture" | "pooled_check" => Profile::Pooled,
         "gate" => Profile::Expiry,
-        "void_samples" | "who_leads" => Profile::Undead,
+        "void_samples" | "who_leads" | "diverged" => Profile::Undead,
         "former_twin" => Profile::Attached,
         "two_branches" => Profile::Moved,
         "split" => Profile::Twins,
@@ -87,12 +87,45 @@ fn violation(seed: u64, profile: Profile, without: Option<&'static str>) -> Opti
     live(&options, &schedule(&options), false).violation
 }
 
-/// Tries one guard on at most `tries_max` seeds; `None` if there is no guard of that name.
-pub fn run(guard: &str, tries_max: u64, threads: usize) -> Caught {
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tries {
+    /// Seeds a guard is tried on before it counts as one that nothing needs.
+    pub seeds_max: u64,
+    /// Catches whose mean is taken.
+    pub catches: u64,
+    /// Seeds lived with the guard afterwards: ten times the mean, and at most this many.
+    pub survived_max: u64,
+}
+
+/// Tries every guard, in the order of their list, on so many threads.
+pub fn run_all(tries: Tries, threads: usize) -> Vec<Caught> {
+    let next = AtomicUsize::new(0);
+    let all = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((guard, _)) = Guards::ALL.get(index) else { return };
+                    let caught = run(guard, tries, 1);
+                    all.lock().expect("no thread panics").insert(index, caught);
+                }
+            });
+        }
+    });
+    all.into_inner().expect("no thread panics").into_values().collect()
+}
+
+/// Tries one guard on so many seeds as it takes.
+///
+/// # Panics
+/// If there is no guard of that name.
+pub fn run(guard: &str, limits: Tries, threads: usize) -> Caught {
     let (guard, _) = Guards::ALL.iter().find(|(name, _)| *name == guard).expect("a known guard");
     let profile = profile_of(guard);
     let (mut tries, mut first, mut last) = (Vec::new(), None, 0);
-    for seed in 1..=tries_max {
+    for seed in 1..=limits.seeds_max {
         let Some(broken) = violation(seed, profile, Some(guard)) else { continue };
         if violation(seed, profile, None).is_some() {
             // Not for want of the guard.
@@ -101,12 +134,12 @@ pub fn run(guard: &str, tries_max: u64, threads: usize) -> Caught {
         tries.push(seed - last);
         last = seed;
         first.get_or_insert((seed, broken));
-        if tries.len() as u64 == SAMPLES {
+        if tries.len() as u64 == limits.catches {
             break;
         }
     }
     let mean = last.div_ceil((tries.len() as u64).max(1));
-    let survived = if first.is_some() { mean * 10 } else { 0 };
+    let survived = if first.is_some() { (mean * 10).min(limits.survived_max) } else { 0 };
     let broken =
         crate::seeds::run_seeds(1..=survived, Some(profile), Scale::Test, threads, &|_| {});
     let broken = broken.violations.into_iter().next().map(|(seed, (_, broken))| (seed, broken));

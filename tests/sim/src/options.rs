@@ -208,7 +208,11 @@ impl Options {
                 self.flush_interval = random.within(40, 150) as u64 * MILLI;
                 self.delay_max = 6 * MILLI;
             }
-            Profile::Failover | Profile::Undead => self.delay_max = 120 * MILLI,
+            Profile::Failover => self.delay_max = 120 * MILLI,
+            Profile::Undead => {
+                self.delay_max = 400 * MILLI;
+                self.flush_interval = 5 * MILLI;
+            }
             Profile::LateRows => {
                 self.row_latency_max = 400 * MILLI;
                 self.row_failures = 40;
@@ -224,7 +228,11 @@ impl Options {
                 self.row_latency_max = 10 * MILLI;
             }
             Profile::LateAnswers => self.overtaken = 60,
-            Profile::Expiry => self.gate = Duration::from_millis(500),
+            Profile::Expiry => {
+                // Seldom enough used for records to vanish.
+                (self.devices, self.subjects) = (14, 14);
+                self.gate = Duration::from_millis(250);
+            }
             Profile::Forgets => self.delay_max = 250 * MILLI,
             Profile::Narrow => self.delay_max = 200 * MILLI,
             Profile::Storm => {
@@ -270,7 +278,12 @@ impl Options {
     pub(crate) const fn is_ordinary(&self) -> bool {
         !matches!(
             self.profile,
-            Profile::Twins | Profile::Moved | Profile::Attached | Profile::Reused
+            Profile::Twins
+                | Profile::Moved
+                | Profile::Attached
+                | Profile::Reused
+                | Profile::Copied
+                | Profile::Reverted
         )
     }
 }

@@ -64,6 +64,7 @@ fn heal(sim: &Rc<Sim>) {
     sim.with(State::heal_network);
     sim.run(sim.now() + 1_500 * MILLI);
     sim.with(State::ordinary_leader);
+    sim.with(State::others_are_out);
     sim.with(State::heal_servers);
     sim.run(sim.now() + 1_500 * MILLI);
     sim.with(State::operator);
@@ -137,6 +138,37 @@ impl State {
                 let known = &self.instances[at].snapshot.leadership;
                 let text = format!("instance {at}: {known:?} instead of {epoch} on {leader}");
                 self.check.broken(self.now, "the promoted node does not lead", text);
+            }
+        }
+    }
+
+    /// Once the one promotion is known as it was, nobody serves who holds records of the line that
+    /// ended there.
+    fn others_are_out(&mut self) {
+        if self.check.is_broken() || self.check.moves != 1 || self.check.restarts > 0 {
+            return;
+        }
+        let Some(leader) = self.world.true_leader() else { return };
+        let (epoch, line) = {
+            let own = &self.world.servers[leader];
+            (own.epoch(), own.log.last().copied())
+        };
+        let branch = self.world.tree.branch_of(epoch);
+        let parent = branch.and_then(|branch| self.world.tree.branches[branch].parent);
+        let just_promoted =
+            parent.is_some_and(|rec| self.world.tree.timeline(rec) < epoch.timeline);
+        for at in (0..self.instances.len()).filter(|_| just_promoted) {
+            let snapshot = self.instances[at].snapshot.clone();
+            for node in 0..self.world.servers.len() {
+                let own = &self.world.servers[node];
+                let other = own.tip().is_some_and(|tip| !self.world.tree.is_in(tip, line));
+                let known = self.leader_epoch(at) == Some(epoch);
+                let serves = snapshot.eligible(Self::node(node), self.instant()).is_ok();
+                if known && other && own.leads.is_none() && serves {
+                    let text = format!("instance {at}, node {node}: {:?}", own.last_row());
+                    self.check.broken(self.now, "a node of another line may serve", text);
+                    return;
+                }
             }
         }
     }

@@ -24,7 +24,13 @@ pub(crate) async fn promotion(sim: &Sim, undead: bool, random: &mut Random) {
     let Some((old, new)) = began else { return };
     sim.sleep(random.within(1, 200) as u64 * MILLI).await;
     let next_of_all = random.one_in(2);
+    let unseen = random.within(100, 500) as u64 * MILLI;
+    let is_hidden = undead && random.one_in(2);
     sim.with(|state| {
+        if is_hidden {
+            // Nobody looks at it for a while; the old leader still says that all is well.
+            hide(state, new, unseen);
+        }
         state.promote(new, next_of_all);
         state.check.trace.say(state.now, || format!("server {new} promoted"));
     });
@@ -206,10 +212,10 @@ pub(crate) async fn twins(sim: &Sim, fault: Fault, random: &mut Random) {
         state.world.servers[of_other].upstream = other;
     });
     sim.sleep(random.within(200, 500) as u64 * MILLI).await;
-    match fault {
-        Fault::Moved => moved(sim, (leader, one, other), of_one, random).await,
-        Fault::Attached => attached(sim, (leader, one, other), random).await,
-        _twins => {}
+    if fault == Fault::Moved {
+        moved(sim, (leader, one, other), of_one, random).await;
+    } else if fault == Fault::Attached {
+        attached(sim, (leader, one, other), random).await;
     }
 }
 
@@ -268,9 +274,11 @@ pub(crate) async fn reverted(sim: &Sim, random: &mut Random) {
         let Some(at) = state.standby(random) else { return };
         state.fault(Fault::Revert, 600 * MILLI);
         state.world.revert(at, random.within(1, 40));
-        state.world.servers[at].paused_until = state.now + 400 * MILLI;
+        state.world.servers[at].paused_until = state.now + 700 * MILLI;
         let life = state.world.servers[at].life;
-        state.check.reverted.insert(life, (state.now, std::collections::BTreeSet::new()));
+        // Whoever was asked before the last answer had come may have looked at the old state.
+        let asked_after = state.now + 320 * MILLI;
+        state.check.reverted.insert(life, (asked_after, std::collections::BTreeSet::new()));
         state.check.needs_word.insert(at);
     });
 }

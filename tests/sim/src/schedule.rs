@@ -182,13 +182,12 @@ const fn of_profile(profile: Profile) -> &'static [Fault] {
 /// How often a promotion of any kind may happen in one world.
 const fn at_most(profile: Profile) -> usize {
     match profile {
-        Profile::Twins | Profile::Moved | Profile::Attached => 1,
+        Profile::Twins | Profile::Moved | Profile::Attached | Profile::Undead => 1,
         Profile::Reused | Profile::Hidden | Profile::LateRows => 2,
         Profile::General
         | Profile::Async
         | Profile::SlowLeader
         | Profile::Failover
-        | Profile::Undead
         | Profile::LateAnswers
         | Profile::Expiry
         | Profile::Forgets

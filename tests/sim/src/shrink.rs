@@ -40,7 +40,8 @@ pub fn command(options: &Options) -> String {
     let without = options.without.map_or_else(String::new, |guard| format!(" --without {guard}"));
     let small = if options.scale == crate::options::Scale::Test { " --small" } else { "" };
     format!(
-        "cargo run -p tidegate-sim --features unsafe-guards -- seed {} --profile {}{without}{small}",
+        "cargo run -p tidegate-sim --features unsafe-guards -- \
+         seed {} --profile {}{without}{small}",
         options.seed,
         options.profile.name()
     )

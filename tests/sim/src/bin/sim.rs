@@ -5,6 +5,7 @@
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 use tidegate_core::guards::Guards;
+use tidegate_sim::mutation::Tries;
 use tidegate_sim::options::{Options, Profile, Scale};
 use tidegate_sim::run::live;
 use tidegate_sim::schedule::schedule;
@@ -62,6 +63,9 @@ enum What {
         /// Seeds tried for each.
         #[arg(long, default_value_t = 400)]
         tries: u64,
+        /// Catches whose mean is taken.
+        #[arg(long, default_value_t = 3)]
+        catches: u64,
         /// Threads.
         #[arg(long, default_value_t = 2)]
         threads: usize,
@@ -124,11 +128,14 @@ fn main() -> Result<()> {
             println!("{summary}");
             Ok(())
         }
-        What::Mutations { guard, tries, threads } => {
-            let guard = guard_of(guard.as_deref())?;
-            for (name, _) in Guards::ALL.iter().filter(|(name, _)| guard.is_none_or(|g| g == *name))
-            {
-                println!("{}", mutation::run(name, tries, threads));
+        What::Mutations { guard, tries, catches, threads } => {
+            let tries = Tries { seeds_max: tries, catches, survived_max: u64::MAX };
+            let caught = match guard_of(guard.as_deref())? {
+                Some(guard) => vec![mutation::run(guard, tries, threads)],
+                None => mutation::run_all(tries, threads),
+            };
+            for one in &caught {
+                println!("{one}");
             }
             Ok(())
         }

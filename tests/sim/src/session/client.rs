@@ -69,7 +69,9 @@ fn writable(sim: &Sim, random: &mut Random) -> Option<usize> {
         let world = &state.world;
         let leads = |at: &usize| world.servers[*at].answers() && world.servers[*at].leads.is_some();
         let all: Vec<usize> = (0..world.servers.len()).filter(leads).collect();
-        let best = world.true_leader().filter(|_| !random.one_in(5));
+        // One that was deposed is mostly idle where that is what matters.
+        let seldom = if state.options.profile == Profile::Undead { 40 } else { 5 };
+        let best = world.true_leader().filter(|_| !random.one_in(seldom));
         best.filter(|at| all.contains(at))
             .or_else(|| (!all.is_empty()).then(|| all[random.below(all.len())]))
     })
@@ -195,7 +197,7 @@ fn crowd_out(sim: &Sim, device: usize) {
 fn policy(profile: Profile, random: &mut Random) -> Policy {
     let level = match (profile, random.below(20)) {
         (Profile::Async, 0..=9) | (_, 10 | 11) => Level::Global,
-        (Profile::Undead, 0..=9) | (_, 12 | 13) => Level::Bounded,
+        (Profile::Undead | Profile::Hidden, 0..=9) | (_, 12 | 13) => Level::Bounded,
         (Profile::Storm, _) | (_, 0..=9 | 14..=16) => Level::Session,
         (_, 17 | 18) => Level::Eventual,
         _ => Level::Leader,

@@ -72,6 +72,19 @@ impl Holder {
         }
     }
 
+    /// Says whether evidence that comes with a call is raised in what is carried, too.
+    pub(crate) const fn adopts_into_token(&self) -> bool {
+        self.tokens > 0 || self.named.is_none()
+    }
+
+    /// Epochs whose marks do not fit where both holders are joined.
+    fn beyond_merge(&self) -> Vec<Epoch> {
+        let record = self.named.as_ref().and_then(|named| named.record.as_ref());
+        let both = marks(&self.carried).into_iter().chain(record.map(marks).unwrap_or_default());
+        let kept = marks(&self.merged);
+        both.filter(|epoch| !kept.contains(epoch)).collect()
+    }
+
     pub(crate) const fn merged(&self) -> &SessionToken {
         &self.merged
     }
@@ -144,6 +157,9 @@ impl State {
         let merged = SessionToken::new();
         let mut holder = Holder { carried, tokens, raised: false, named, room, merged };
         holder.merge();
+        for epoch in holder.beyond_merge() {
+            deps.unmark(Some(epoch), "the fifth epoch's mark goes", &self.world);
+        }
         (holder, deps)
     }
 
@@ -181,8 +197,8 @@ impl State {
 
     /// Raises every holder the caller names by evidence it brought with this call.
     pub(crate) fn adopt(&mut self, holder: &mut Holder, change: &Change) -> [Vec<Epoch>; 2] {
-        let subject = holder.named.is_some();
-        let reach = Reach { token: holder.tokens > 0 || !subject, record: subject };
+        let record = holder.named.is_some();
+        let reach = Reach { token: holder.adopts_into_token(), record };
         self.raise(holder, change, reach)
     }
 
@@ -220,12 +236,13 @@ impl State {
     }
 }
 
+fn marks(token: &SessionToken) -> Vec<Epoch> {
+    let component = token.component(Instance::key()).into_iter();
+    component.flat_map(|component| component.marks().map(|(epoch, _)| epoch)).collect()
+}
+
 /// Epochs whose marks had to go because a component keeps only so many.
 fn pushed_out(before: &SessionToken, change: &Change, after: &SessionToken) -> Vec<Epoch> {
-    let key = Instance::key();
-    let marks = |token: &SessionToken| -> Vec<Epoch> {
-        token.component(key).into_iter().flat_map(|c| c.marks().map(|(e, _)| e)).collect()
-    };
     let kept = marks(after);
     let replaced = |epoch: &Epoch| change.drop.iter().any(|(_, gone, _)| gone == epoch);
     let both = marks(before).into_iter().chain(marks(&change.join));
@@ -294,25 +311,30 @@ impl Committed {
         if !self.token.is_empty() && own.carries {
             own.tokens = vec![self.token.clone()];
         }
-        for epoch in &self.fifth[0] {
-            own.deps.unmark(Some(*epoch), "the fifth epoch's mark goes", world);
+        for (_, dep, raised) in std::mem::take(&mut own.delivered) {
+            if raised && own.carries {
+                own.deps.add(dep, world);
+            }
         }
         if self.raised_token && own.carries {
             for dep in new {
                 own.deps.add(*dep, world);
             }
         }
+        for epoch in &self.fifth[0] {
+            own.deps.unmark(Some(*epoch), "the fifth epoch's mark goes", world);
+        }
         if self.dropped {
             own.deps.unmark(None, "dropped for size", world);
         }
         let Some(subject) = own.subject else { return };
-        for epoch in &self.fifth[1] {
-            store.deps[subject].unmark(Some(*epoch), "the fifth epoch's mark goes", world);
-        }
         if self.raised_record {
             for dep in new {
                 store.deps[subject].add(*dep, world);
             }
+        }
+        for epoch in &self.fifth[1] {
+            store.deps[subject].unmark(Some(*epoch), "the fifth epoch's mark goes", world);
         }
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Device {
     /// What its tokens stand for.
     pub(crate) deps: Deps,
     pub(crate) pending: Vec<Pending>,
+    /// What of that the call under way has delivered, and whether its token stands for it.
+    pub(crate) delivered: Vec<(Pending, Dep, bool)>,
     pub(crate) pooled: bool,
     /// Bytes of the longest token it has room for.
     pub(crate) room: usize,
@@ -71,6 +73,7 @@ impl Device {
             tokens: Vec::new(),
             deps: Deps::default(),
             pending: Vec::new(),
+            delivered: Vec::new(),
             pooled: random.below(100) < options.pooled,
             room: if narrow { random.within(80, 160) } else { 700 },
             crowded: narrow,

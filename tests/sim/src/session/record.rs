@@ -97,7 +97,12 @@ pub(crate) async fn record(
 pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, Deps) {
     let since = sim.with(|state| state.instant());
     let (mut holder, mut deps) = sim.with(|state| state.identify(at, device));
-    let pending = sim.with(|state| std::mem::take(&mut state.devices[device].pending));
+    let pending = sim.with(|state| {
+        let own = &mut state.devices[device];
+        // The last call that delivered these failed: nobody heard of its token.
+        let failed = std::mem::take(&mut own.delivered).into_iter().map(|(one, ..)| one);
+        failed.chain(std::mem::take(&mut own.pending)).collect::<Vec<_>>()
+    });
     let life = sim.with(|state| state.instances[at].life);
     for one in pending {
         let learned = from_evidence(sim, at, &one.text, "", since).await;
@@ -111,7 +116,7 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             let change = learned.change(state.now);
             let fifth = state.adopt(&mut holder, &change);
             let dep = learned.dep(one.dep);
-            state.adopted(device, &fifth, dep);
+            state.adopted(device, &fifth, (one.clone(), dep), holder.adopts_into_token());
             deps.add(dep, &state.world);
             state.learn(device, &change.tell, &mut deps);
         });

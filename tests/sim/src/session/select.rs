@@ -47,7 +47,6 @@ pub(crate) struct Selected {
     pub(crate) holder: SessionToken,
     /// The epoch held for the leader's.
     pub(crate) leader: Option<Epoch>,
-    pub(crate) reason: String,
     /// When the call arrived.
     pub(crate) since: u64,
 }
@@ -188,13 +187,12 @@ fn finish(
         };
         let why = if let End::Refuse(why) = &end { why.as_str() } else { "" };
         let reason = format!("{reason} {why}");
-        state
-            .check
-            .trace
-            .say(state.now, || format!("device {device} at {at}: {reason} {served:?} met {met:?}"));
+        state.check.trace.say(state.now, || {
+            format!("device {device} at {at}: {reason} {served:?} met {met:?}; {ready:?}")
+        });
         let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
         let holder = committed.merged;
-        Selected { served, met, valid_for, deps, holder, leader, reason, since }
+        Selected { served, met, valid_for, deps, holder, leader, since }
     })
 }
 

@@ -3,6 +3,7 @@
 use tidegate_core::routing::{Guarantee, Level, Policy};
 use tidegate_core::token::{Notice, NoticeKind};
 
+use super::Pending;
 use super::holder::Committed;
 use super::select::Selected;
 use crate::check::{Dep, Deps};
@@ -56,21 +57,26 @@ impl State {
         }
     }
 
-    /// Evidence that was kept back was recorded.
+    /// Evidence that was kept back was recorded; the token that stands for it comes with the
+    /// answer.
     pub(crate) fn adopted(
         &mut self,
         device: usize,
         fifth: &[Vec<tidegate_core::lineage::Epoch>; 2],
-        dep: Dep,
+        (pending, dep): (Pending, Dep),
+        raises_token: bool,
     ) {
         let Self { devices, store, world, .. } = self;
         let own = &mut devices[device];
         let why = "the fifth epoch's mark goes";
+        // The new mark may be the one that goes.
+        let goes = dep.epoch.is_some_and(|epoch| fifth[0].contains(&epoch));
+        let carried = if goes { Dep { unmarked: Some(why), ..dep } } else { dep };
         fifth[0].iter().for_each(|epoch| own.deps.unmark(Some(*epoch), why, world));
-        own.deps.add(dep, world);
+        own.delivered.push((pending, carried, raises_token));
         let Some(subject) = own.subject else { return };
-        fifth[1].iter().for_each(|epoch| store.deps[subject].unmark(Some(*epoch), why, world));
         store.deps[subject].add(dep, world);
+        fifth[1].iter().for_each(|epoch| store.deps[subject].unmark(Some(*epoch), why, world));
     }
 
     pub(crate) fn leader_epoch(&self, at: usize) -> Option<tidegate_core::lineage::Epoch> {

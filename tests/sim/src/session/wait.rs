@@ -67,7 +67,6 @@ pub(crate) async fn wait(
                 deps: deps.clone(),
                 holder: committed.merged.clone(),
                 leader,
-                reason: "waited".to_owned(),
                 since: since.as_nanos(),
             };
             Some(fresh.iter().map(named).collect())
