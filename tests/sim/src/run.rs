@@ -131,8 +131,10 @@ impl State {
         }
         let Some(leader) = self.world.true_leader() else { return };
         let epoch = self.world.servers[leader].epoch();
-        // After several, a row may have been lost before anybody else showed it.
-        let last = self.check.moves < 2 && self.world.top_timeline == epoch.timeline;
+        // After several, a row may have been lost before anybody else showed it; an instance that
+        // restarted does not know where an epoch without a row came from.
+        let plain = self.check.moves < 2 && self.check.restarts == 0;
+        let last = plain && self.world.top_timeline == epoch.timeline;
         for at in 0..self.instances.len() {
             if last && self.leader_epoch(at) != Some(epoch) {
                 let known = &self.instances[at].snapshot.leadership;

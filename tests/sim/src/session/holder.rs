@@ -312,7 +312,7 @@ impl Committed {
             own.tokens = vec![self.token.clone()];
         }
         for (_, dep, raised) in std::mem::take(&mut own.delivered) {
-            if raised && own.carries {
+            if let Some(dep) = dep.filter(|_| raised && own.carries) {
                 own.deps.add(dep, world);
             }
         }

@@ -45,7 +45,7 @@ pub(crate) struct Device {
     pub(crate) deps: Deps,
     pub(crate) pending: Vec<Pending>,
     /// What of that the call under way has delivered, and whether its token stands for it.
-    pub(crate) delivered: Vec<(Pending, Dep, bool)>,
+    pub(crate) delivered: Vec<(Pending, Option<Dep>, bool)>,
     pub(crate) pooled: bool,
     /// Bytes of the longest token it has room for.
     pub(crate) room: usize,

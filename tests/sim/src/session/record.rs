@@ -115,9 +115,12 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             }
             let change = learned.change(state.now);
             let fifth = state.adopt(&mut holder, &change);
-            let dep = learned.dep(one.dep);
+            // What its loss tells of is gone at once.
+            let mut left = Deps { all: vec![learned.dep(one.dep)] };
+            state.check.told(&change.tell, &mut left, &state.world);
+            let dep = left.all.first().copied();
             state.adopted(device, &fifth, (one.clone(), dep), holder.adopts_into_token());
-            deps.add(dep, &state.world);
+            deps.join(&left, &state.world);
             state.learn(device, &change.tell, &mut deps);
         });
     }

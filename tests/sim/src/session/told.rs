@@ -63,19 +63,20 @@ impl State {
         &mut self,
         device: usize,
         fifth: &[Vec<tidegate_core::lineage::Epoch>; 2],
-        (pending, dep): (Pending, Dep),
+        (pending, dep): (Pending, Option<Dep>),
         raises_token: bool,
     ) {
         let Self { devices, store, world, .. } = self;
         let own = &mut devices[device];
         let why = "the fifth epoch's mark goes";
         // The new mark may be the one that goes.
-        let goes = dep.epoch.is_some_and(|epoch| fifth[0].contains(&epoch));
-        let carried = if goes { Dep { unmarked: Some(why), ..dep } } else { dep };
+        let goes = |dep: &Dep| dep.epoch.is_some_and(|epoch| fifth[0].contains(&epoch));
+        let carried =
+            dep.map(|dep| if goes(&dep) { Dep { unmarked: Some(why), ..dep } } else { dep });
         fifth[0].iter().for_each(|epoch| own.deps.unmark(Some(*epoch), why, world));
         own.delivered.push((pending, carried, raises_token));
         let Some(subject) = own.subject else { return };
-        store.deps[subject].add(dep, world);
+        dep.iter().for_each(|dep| store.deps[subject].add(*dep, world));
         fifth[1].iter().for_each(|epoch| store.deps[subject].unmark(Some(*epoch), why, world));
     }
 
