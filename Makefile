@@ -4,6 +4,8 @@
 TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 4
+# The tests that attack: the simulator's, and the traps. all others are `check`.
+ATTACK := --test covers --test worlds --test traps
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
 # What `buf breaking` compares with: main, and without it the last commit.
@@ -11,7 +13,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bench test lint check build fmt deny tools servers
+.PHONY: help demo prove bench test lint check attack build fmt deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -20,6 +22,12 @@ demo: ## Shows it on real servers and checks it; KEEP=1 leaves them running.
 	@echo "building tidegate and its demo: minutes the first time"
 	@cargo build -q -p tidegate -p tidegate-lab --bins
 	@cargo run -q -p tidegate-lab --bin demo -- $(if $(KEEP),--keep) $(ARGS)
+
+prove: tools ## Tries for ten minutes to break what is promised; FROM=n tries other seeds.
+	@echo "building the proof: minutes the first time"
+	@cargo build -q $(TEST_BUILD) --bins
+	@target/debug/install
+	@target/debug/prove $(if $(FROM),--from $(FROM)) $(ARGS)
 
 bench: ## Measures what a decision costs; PAIRS and SECONDS lengthen it.
 	@echo "building tidegate and its benchmark as they ship: five minutes the first time"
@@ -37,9 +45,12 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 	@$(BUF) lint
 	@$(BUF) breaking --against '.git#ref=$(BASE)'
 
-check: ## Runs every test; what it needs must be there already.
+check: ## Runs every test but those of `attack`; what it needs must be there already.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
-		cargo test $(TEST_BUILD) --no-fail-fast
+		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim -- --skip trap_
+
+attack: ## Runs the simulator, guards switched off, and the traps of real servers.
+	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
 
 build: ## Builds the programs as they ship, and the tests.
 	@cargo build -q -p tidegate -p tidegate-lab --bins

@@ -16,6 +16,7 @@ mod machine;
 pub mod pgbouncer;
 pub mod ports;
 pub mod postgres;
+pub mod prove;
 pub mod proxy;
 pub mod rounds;
 pub mod service;

@@ -459,7 +459,10 @@ impl State {
         own.snapshot = Arc::new(own.partition.snapshot().clone());
         own.guard = StoreGuard::started(Instant::from_nanos(self.now), options.gate);
         (own.sampled_at, own.ticks_at) = (None, None);
-        let gone = std::mem::take(&mut own.waits).into_values().map(|waiter| waiter.task);
+        let waits = std::mem::take(&mut own.waits);
+        let left = waits.values().filter(|waiter| waiter.end.is_none()).count();
+        self.check.figures.waits_left += left as u64;
+        let gone = waits.into_values().map(|waiter| waiter.task);
         let unmet = std::mem::take(&mut own.needs).into_values().map(|(task, _)| task);
         let tasks: Vec<usize> = gone.chain(unmet).collect();
         for source in &mut own.sources {

@@ -55,6 +55,29 @@ impl fmt::Display for Caught {
     }
 }
 
+const MISSING: [&str; 6] = [
+    "a write of the session is missing",
+    "what the session saw is missing",
+    "a lost write was never told",
+    "a lost state was never told",
+    "GLOBAL",
+    "BOUNDED",
+];
+
+/// What a guard is there to prevent: nothing else counts as a catch.
+pub(crate) fn harms(guard: &str) -> &'static [&'static str] {
+    match guard {
+        "late_observation" => &["a healthy node stays out"],
+        "page_header" => &["stuck after everything was healed", "a wait did not end"],
+        "row_for_lost" => &["WRITE_LOST for a write that is there"],
+        "who_leads" => &["the promoted node does not lead"],
+        "cap" => &["the cap was exceeded"],
+        "diverged" => &["a node of another line may serve"],
+        // Every other guard keeps a stale answer from being called fresh.
+        _ => &MISSING,
+    }
+}
+
 /// The profile in which a guard matters soonest.
 pub fn profile_of(guard: &str) -> Profile {
     match guard {
@@ -142,6 +165,6 @@ pub fn run(guard: &str, limits: Tries, threads: usize) -> Caught {
     let survived = if first.is_some() { (mean * 10).min(limits.survived_max) } else { 0 };
     let broken =
         crate::seeds::run_seeds(1..=survived, Some(profile), Scale::Test, threads, &|_| {});
-    let broken = broken.violations.into_iter().next().map(|(seed, (_, broken))| (seed, broken));
+    let broken = broken.violations.into_iter().next().map(|((seed, _), broken)| (seed, broken));
     Caught { guard, profile, tries, first, survived, broken }
 }

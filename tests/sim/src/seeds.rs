@@ -26,8 +26,8 @@ pub struct Summary {
     pub actions_least: usize,
     /// All counts.
     pub figures: Figures,
-    /// What broke, by seed.
-    pub violations: BTreeMap<u64, (Profile, Violation)>,
+    /// What broke, by seed and profile.
+    pub violations: BTreeMap<(u64, Profile), Violation>,
     /// The first of them, shrunken, in words.
     pub failures: Vec<String>,
     /// All traces, as one number.
@@ -35,6 +35,21 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds what other worlds showed.
+    pub fn add(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.actions += other.actions;
+        self.actions_least = match self.actions_least {
+            0 => other.actions_least,
+            own => own.min(other.actions_least),
+        };
+        self.figures.add(&other.figures);
+        self.violations.extend(other.violations);
+        self.failures.extend(other.failures);
+        self.failures.truncate(SHRUNKEN_MAX);
+        self.hash = (self.hash ^ other.hash).rotate_left(17);
+    }
+
     /// Of the session reads while nothing was broken, how many a replica answered unflagged: in
     /// hundredths.
     pub fn calm_replica_percent(&self) -> u64 {
@@ -66,7 +81,7 @@ impl fmt::Display for Summary {
             self.lacking_percent()
         )?;
         writeln!(f, "{figures:#?}")?;
-        for (seed, (profile, violation)) in &self.violations {
+        for ((seed, profile), violation) in &self.violations {
             writeln!(f, "seed {seed} {}: {} {}", profile.name(), violation.kind, violation.text)?;
         }
         self.failures.iter().try_for_each(|failure| writeln!(f, "\n{failure}"))
@@ -108,7 +123,7 @@ pub fn run_seeds(
                     summary.figures.add(&lived.figures);
                     hashes.insert(seed, lived.hash);
                     if let Some(violation) = lived.violation {
-                        summary.violations.insert(seed, (profile, violation));
+                        summary.violations.insert((seed, profile), violation);
                     }
                     drop(together);
                     progress(done.fetch_add(1, Ordering::Relaxed) + 1);
@@ -120,7 +135,7 @@ pub fn run_seeds(
     for hash in hashes.values() {
         summary.hash = (summary.hash ^ hash).wrapping_mul(0x0100_0000_01B3).rotate_left(17);
     }
-    for (seed, (profile, _)) in summary.violations.iter().take(SHRUNKEN_MAX) {
+    for (seed, profile) in summary.violations.keys().take(SHRUNKEN_MAX) {
         summary.failures.push(shrink::failure(&Options::of(*seed, *profile, scale, None)));
     }
     summary

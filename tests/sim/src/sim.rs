@@ -19,6 +19,7 @@ use tidegate_core::wait::WaitId;
 use crate::check::Check;
 use crate::heap::Heap;
 use crate::instance::{Instance, Waiter};
+use crate::mutation::harms;
 use crate::options::Options;
 use crate::random::Random;
 use crate::session::Device;
@@ -134,7 +135,7 @@ impl Sim {
             instances,
             store: Store::new(&options),
             devices: Device::all(&options),
-            check: Check::default(),
+            check: Check { harms: options.without.map(harms), ..Check::default() },
             random: Random::new(seed ^ 0x00D1_CE00),
             current: 0,
             ended: false,

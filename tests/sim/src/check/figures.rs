@@ -43,6 +43,8 @@ pub struct Figures {
     pub waits_parked: u64,
     /// Of those, ended.
     pub waits_ended: u64,
+    /// Of those, gone with the instance that was restarted.
+    pub waits_left: u64,
     /// Polls answered.
     pub polls: u64,
     /// Answers that came after their source had given them up.
@@ -63,7 +65,7 @@ impl Figures {
         }
         sum!(operations writes recorded session_reads flagged calm_reads calm_replica rounds);
         sum!(lacking refused stale leader_reads turned_away bounded global waits fresh);
-        sum!(waits_parked waits_ended polls late_answers);
+        sum!(waits_parked waits_ended waits_left polls late_answers);
         for (own, other) in [
             (&mut self.notices, &other.notices),
             (&mut self.faults, &other.faults),

@@ -42,6 +42,8 @@ pub(crate) struct Check {
     pub(crate) trace: Trace,
     pub(crate) figures: Figures,
     pub(crate) violation: Option<Violation>,
+    /// The only kinds that count, where a guard is switched off.
+    pub(crate) harms: Option<&'static [&'static str]>,
     /// Commits acknowledged, in order of time.
     pub(crate) acknowledged: Vec<(u64, Rec)>,
     /// The losses behind the notices that were acknowledged.
@@ -73,6 +75,9 @@ impl Check {
 
     pub(crate) fn broken(&mut self, at: u64, kind: &'static str, text: String) {
         self.trace.say(at, || format!("BROKEN {kind}: {text}"));
+        if self.harms.is_some_and(|harms| !harms.contains(&kind)) {
+            return;
+        }
         self.violation.get_or_insert(Violation { at, kind, text });
     }
 
