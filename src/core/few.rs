@@ -1,9 +1,9 @@
 //! `Few`: a list that is one item long as a rule, and allocates nothing then.
 //!
-//! It is read as a slice and only grows. It is no set, and bounds nothing: whoever pushes does.
+//! It is read as a slice. It is no set, keeps no order and bounds nothing: whoever adds does.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// A list that allocates from its second item on.
 #[derive(Clone)]
@@ -39,12 +39,32 @@ impl<T> Few<T> {
         };
     }
 
-    /// The items, to be changed where they stand.
-    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
-        match &mut self.0 {
-            Held::None => Default::default(),
-            Held::One(item) => item.iter_mut(),
-            Held::More(items) => items.iter_mut(),
+    /// Adds an item before the one at `place`, or at the end where there is none.
+    pub fn insert(&mut self, place: usize, item: T) {
+        self.0 = match std::mem::replace(&mut self.0, Held::None) {
+            Held::None => Held::One([item]),
+            Held::One([own]) if place == 0 => Held::More(vec![item, own]),
+            Held::One([own]) => Held::More(vec![own, item]),
+            Held::More(mut items) => {
+                items.insert(place.min(items.len()), item);
+                Held::More(items)
+            }
+        };
+    }
+
+    /// Takes the item at `place` out; `None` if there is none.
+    pub fn remove(&mut self, place: usize) -> Option<T> {
+        if place >= self.len() {
+            return None;
+        }
+        match std::mem::replace(&mut self.0, Held::None) {
+            Held::None => None,
+            Held::One([item]) => Some(item),
+            Held::More(mut items) => {
+                let item = items.remove(place);
+                self.0 = Held::More(items);
+                Some(item)
+            }
         }
     }
 }
@@ -55,6 +75,16 @@ impl<T> Deref for Few<T> {
     fn deref(&self) -> &[T] {
         match &self.0 {
             Held::None => &[],
+            Held::One(item) => item,
+            Held::More(items) => items,
+        }
+    }
+}
+
+impl<T> DerefMut for Few<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.0 {
+            Held::None => &mut [],
             Held::One(item) => item,
             Held::More(items) => items,
         }
@@ -114,6 +144,25 @@ mod tests {
         }
         few.iter_mut().for_each(|item| *item += 10);
         assert_eq!(*few, [10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn items_come_and_go_as_in_a_list() {
+        for places in [[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 1, 2], [0, 1, 0, 3]] {
+            let (mut few, mut list) = (Few::none(), Vec::new());
+            for (item, place) in places.into_iter().enumerate() {
+                few.insert(place, item);
+                list.insert(place, item);
+                assert_eq!(*few, *list);
+            }
+            assert_eq!(few.remove(list.len()), None);
+            for place in [3, 1, 0, 0] {
+                assert_eq!(few.remove(place), Some(list.remove(place)));
+                assert_eq!(*few, *list);
+                assert_eq!(few, list.iter().copied().collect());
+            }
+            assert_eq!((few.remove(0), few.len()), (None, 0));
+        }
     }
 
     #[test]

@@ -152,6 +152,12 @@ impl Snapshot {
         Coverage::Covered
     }
 
+    /// The closer look at what is not sure at once; few reads need it.
+    #[inline(never)]
+    fn covers_all(&self, place: &Place, flushed: Option<Position>, floor: &Floor) -> bool {
+        self.covered(place, flushed, floor) == Coverage::Covered
+    }
+
     /// The nodes that may serve a session's read now, and have all of `floor`.
     pub fn satisfying(&self, floor: &Floor, now: Instant) -> NodeSet {
         if !floor.holds_under(&self.leadership, &self.history) {
@@ -160,11 +166,14 @@ impl Snapshot {
         debug_assert!(self.nodes().all(|node| self.standing(node).is_some()));
         let demands = floor.demands();
         NodeSet::of(&self.standings, |standing| {
-            let covers = |place| self.covered(place, standing.flushed, floor) == Coverage::Covered;
             let surely = || demands.iter().all(|demand| standing.surely_covers(demand));
-            standing.eligible(now).is_ok_and(|place| {
-                debug_assert!(!surely() || covers(place), "{standing:?} does not cover {floor:?}");
-                surely() || covers(place)
+            standing.fit(now).is_some_and(|place| {
+                debug_assert!(standing.eligible(now).is_ok());
+                debug_assert!(
+                    !surely() || self.covers_all(place, standing.flushed, floor),
+                    "{standing:?} does not cover {floor:?}"
+                );
+                surely() || self.covers_all(place, standing.flushed, floor)
             })
         })
     }

@@ -36,6 +36,12 @@ impl Standing {
         }
     }
 
+    /// [`Self::eligible`] for who does not ask why not.
+    #[inline]
+    pub(super) fn fit(&self, now: Instant) -> Option<&Place> {
+        self.place.as_ref().ok().filter(|_| now <= self.too_old_after)
+    }
+
     /// Until when the node counts as seen off the leader's line lately; `None`: it was not.
     pub(super) fn stray_until(&self) -> Option<Instant> {
         self.stray.then_some(self.too_old_after)

@@ -3,8 +3,6 @@
 //! The form is described in `body`. It allocates only what it has read, never what a count claims,
 //! and says nothing of what a token means.
 
-use std::collections::BTreeSet;
-
 use super::body::VERSION;
 use super::body_bytes::Reader;
 use super::session_token::{COMPONENTS_MAX, MARKS_MAX, NOTICES_MAX};
@@ -12,6 +10,7 @@ use super::{
     BodyError, BodyLimits, Component, ComponentKey, Mark, Notice, NoticeId, NoticeKind,
     PartitionId, SessionToken,
 };
+use crate::few::Few;
 use crate::lineage::{Epoch, Life};
 use crate::position::Lsn;
 
@@ -24,7 +23,7 @@ pub(super) fn read(bytes: &[u8], limits: BodyLimits) -> Result<(SessionToken, u6
     if version != VERSION {
         return Err(BodyError::Version { version });
     }
-    Body { reader, epochs: Vec::new(), used: BTreeSet::new() }.token(limits)
+    Body { reader, epochs: Few::none() }.token(limits)
 }
 
 fn known<T>(read: Option<T>, part: &'static str) -> Result<T, BodyError> {
@@ -43,9 +42,8 @@ const fn kind_of(number: u8) -> Option<NoticeKind> {
 /// A body being read.
 struct Body<'a> {
     reader: Reader<'a>,
-    epochs: Vec<Epoch>,
-    /// Places of `epochs` something referred to.
-    used: BTreeSet<usize>,
+    /// Each with whether something referred to it.
+    epochs: Few<(Epoch, bool)>,
 }
 
 impl Body<'_> {
@@ -68,7 +66,7 @@ impl Body<'_> {
             }
             token.tell(*notice);
         }
-        if self.used.len() != self.epochs.len() {
+        if self.epochs.iter().any(|(_, used)| !used) {
             return Err(BodyError::Malformed { part: "epochs" });
         }
         if !self.reader.is_at_end() {
@@ -88,7 +86,7 @@ impl Body<'_> {
     fn read_epochs(&mut self) -> Option<()> {
         let count = self.reader.count().filter(|count| *count <= EPOCHS_MAX)?;
         for _ in 0..count {
-            let before = self.epochs.last().copied();
+            let before = self.epochs.last().map(|(epoch, _)| *epoch);
             let start = match before {
                 None => self.reader.signed()?,
                 Some(epoch) => epoch.life.start.checked_add_unsigned(self.reader.number()?)?,
@@ -98,16 +96,16 @@ impl Body<'_> {
             if before.is_some_and(|before| before >= epoch) {
                 return None;
             }
-            self.epochs.push(epoch);
+            self.epochs.push((epoch, false));
         }
         Some(())
     }
 
     fn epoch(&mut self) -> Option<Epoch> {
         let place = self.reader.count()?;
-        let epoch = self.epochs.get(place).copied()?;
-        self.used.insert(place);
-        Some(epoch)
+        let (epoch, used) = self.epochs.get_mut(place)?;
+        *used = true;
+        Some(*epoch)
     }
 
     fn read_components(&mut self, count: usize, token: &mut SessionToken) -> Option<()> {

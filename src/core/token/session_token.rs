@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Mark, Notice, NoticeId};
+use crate::few::Few;
 use crate::lineage::{Epoch, SystemId};
 
 /// Marks a component keeps; one more leaves it unresolved.
@@ -56,33 +57,40 @@ impl ComponentKey {
 pub struct Component {
     /// Demands a leader sample sent after the call: a position could not be learned or kept.
     pub unresolved: bool,
-    marks: BTreeMap<Epoch, Mark>,
+    /// Each epoch once, in storage order; one as a rule, which lies in place.
+    marks: Few<(Epoch, Mark)>,
 }
 
 impl Component {
     /// The component of one mark.
     pub fn of(epoch: Epoch, mark: Mark) -> Self {
-        Self { unresolved: false, marks: BTreeMap::from([(epoch, mark)]) }
+        Self { unresolved: false, marks: Few::one((epoch, mark)) }
     }
 
     /// A component that demands a leader sample sent after the call.
     pub const fn unresolved() -> Self {
-        Self { unresolved: true, marks: BTreeMap::new() }
+        Self { unresolved: true, marks: Few::none() }
     }
 
     /// Its marks, by epoch in storage order.
     pub fn marks(&self) -> impl Iterator<Item = (Epoch, Mark)> + '_ {
-        self.marks.iter().map(|(epoch, mark)| (*epoch, *mark))
+        self.marks.iter().copied()
     }
 
     /// Its marks where they stand, for who only looks.
     pub(crate) fn marks_held(&self) -> impl ExactSizeIterator<Item = (&Epoch, &Mark)> + '_ {
-        self.marks.iter()
+        self.marks.iter().map(|(epoch, mark)| (epoch, mark))
+    }
+
+    /// Where the mark of `epoch` lies, or where it would.
+    fn place(&self, epoch: Epoch) -> Result<usize, usize> {
+        self.marks.binary_search_by(|(own, _)| own.cmp(&epoch))
     }
 
     /// The mark of `epoch`.
     pub fn mark(&self, epoch: Epoch) -> Option<Mark> {
-        self.marks.get(&epoch).copied()
+        let place = self.place(epoch).ok()?;
+        self.marks.get(place).map(|(_, mark)| *mark)
     }
 
     /// Says whether it demands nothing.
@@ -92,17 +100,24 @@ impl Component {
 
     /// Joins one mark in. The fifth epoch drops the first in storage order and is remembered.
     pub fn raise(&mut self, epoch: Epoch, mark: Mark) {
-        let joined = self.marks.get(&epoch).map_or(mark, |own| own.join(mark));
-        self.marks.insert(epoch, joined);
+        match self.place(epoch) {
+            Ok(place) => {
+                if let Some((_, own)) = self.marks.get_mut(place) {
+                    *own = own.join(mark);
+                }
+            }
+            Err(place) => self.marks.insert(place, (epoch, mark)),
+        }
         if self.marks.len() > MARKS_MAX {
-            self.marks.pop_first();
+            self.marks.remove(0);
             self.unresolved = true;
         }
     }
 
     /// Takes a mark out that was replaced or covered by another.
     pub fn drop_mark(&mut self, epoch: Epoch) -> Option<Mark> {
-        self.marks.remove(&epoch)
+        let place = self.place(epoch).ok()?;
+        self.marks.remove(place).map(|(_, mark)| mark)
     }
 
     /// Demands what either does.
@@ -119,7 +134,8 @@ impl Component {
 pub struct SessionToken {
     /// Components were dropped: every partition without one is unknown.
     pub overflow: bool,
-    components: BTreeMap<ComponentKey, Component>,
+    /// Each key once, in order.
+    components: Vec<(ComponentKey, Component)>,
     notices: BTreeMap<NoticeId, Notice>,
     acknowledged: BTreeSet<NoticeId>,
 }
@@ -129,7 +145,7 @@ impl SessionToken {
     pub const fn new() -> Self {
         Self {
             overflow: false,
-            components: BTreeMap::new(),
+            components: Vec::new(),
             notices: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
         }
@@ -157,7 +173,13 @@ impl SessionToken {
 
     /// The component of one key.
     pub fn component(&self, key: ComponentKey) -> Option<&Component> {
-        self.components.get(&key)
+        let place = self.place(key).ok()?;
+        self.components.get(place).map(|(_, component)| component)
+    }
+
+    /// Where the component of `key` lies, or where it would.
+    fn place(&self, key: ComponentKey) -> Result<usize, usize> {
+        self.components.binary_search_by_key(&key, |(own, _)| *own)
     }
 
     /// The components of one partition, those of former databases included.
@@ -183,30 +205,47 @@ impl SessionToken {
         if component.is_empty() {
             return;
         }
-        self.components.entry(key).or_default().join(component);
-        self.keep_bound();
+        match self.place(key) {
+            Ok(place) => {
+                if let Some((_, own)) = self.components.get_mut(place) {
+                    own.join(component);
+                }
+            }
+            Err(place) => {
+                self.components.insert(place, (key, component.clone()));
+                self.keep_bound();
+            }
+        }
     }
 
     /// Replaces the component of `key`, as after marks were judged; an empty one goes.
     pub fn replace_component(&mut self, key: ComponentKey, component: Component) {
-        if component.is_empty() {
-            self.components.remove(&key);
-        } else {
-            self.components.insert(key, component);
-            self.keep_bound();
+        match (self.place(key), component.is_empty()) {
+            (Ok(place), true) => drop(self.components.remove(place)),
+            (Err(_), true) => {}
+            (Ok(place), false) => {
+                if let Some((_, own)) = self.components.get_mut(place) {
+                    *own = component;
+                }
+            }
+            (Err(place), false) => {
+                self.components.insert(place, (key, component));
+                self.keep_bound();
+            }
         }
     }
 
     fn keep_bound(&mut self) {
         while self.components.len() > COMPONENTS_MAX {
-            self.components.pop_first();
+            self.components.remove(0);
             self.overflow = true;
         }
     }
 
     /// Drops a component for size and remembers that something is missing.
     pub fn shed(&mut self, key: ComponentKey) {
-        if self.components.remove(&key).is_some() {
+        if let Ok(place) = self.place(key) {
+            self.components.remove(place);
             self.overflow = true;
         }
     }
