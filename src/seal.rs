@@ -26,6 +26,9 @@ const MAC_BYTES: usize = 16;
 /// Bytes before the body: tag and key id.
 const HEAD_BYTES: usize = TAG_BYTES + 1;
 
+/// Bytes of tenant and subject that are put together in place.
+const SUBJECT_BLOCK_BYTES: usize = 128;
+
 /// What the tag is derived in; changing it makes every token foreign.
 const TAG_CONTEXT: &str = "tidegate.v1 token tag";
 /// What the subject key is derived in; changing it loses every record.
@@ -192,9 +195,23 @@ impl SubjectHash {
     /// The key of `subject` of `tenant`.
     pub fn key(&self, tenant: &str, subject: &str) -> SubjectKey {
         // A tenant has no NUL, so no two pairs give the same bytes.
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(tenant.as_bytes()).update(&[0]).update(subject.as_bytes());
-        SubjectKey::new(first(hasher.finalize().as_bytes()))
+        let parts = [tenant.as_bytes(), &[0], subject.as_bytes()];
+        let mut block = [0; SUBJECT_BLOCK_BYTES];
+        let length = parts.iter().map(|part| part.len()).sum();
+        let hash = match block.get_mut(..length) {
+            // Hashed as one piece, which is several times faster than bit by bit.
+            Some(whole) => {
+                let mut rest = &mut *whole;
+                for part in parts {
+                    let (to, behind) = rest.split_at_mut(part.len());
+                    to.copy_from_slice(part);
+                    rest = behind;
+                }
+                blake3::keyed_hash(&self.0, whole)
+            }
+            None => blake3::keyed_hash(&self.0, &parts.concat()),
+        };
+        SubjectKey::new(first(hash.as_bytes()))
     }
 }
 
@@ -346,6 +363,19 @@ mod tests {
             let fits = |bytes: &usize| Keyring::sealed_chars(*bytes) <= chars;
             let longest = (0..chars).rev().find(fits).unwrap_or(0);
             assert_eq!(Keyring::body_bytes(chars), longest, "{chars} characters");
+        }
+    }
+
+    #[test]
+    fn a_subject_of_any_length_has_the_key_of_its_bytes() {
+        let key = Key::generate().expect("random");
+        let hash = SubjectHash::new(&key);
+        for length in [0, 1, 119, 120, 121, 1_000] {
+            let subject = "s".repeat(length);
+            let mut hasher = blake3::Hasher::new_keyed(&key.derive(SUBJECT_CONTEXT));
+            hasher.update(b"default\0").update(subject.as_bytes());
+            let expected = SubjectKey::new(first(hasher.finalize().as_bytes()));
+            assert_eq!(hash.key("default", &subject), expected, "{length} characters");
         }
     }
 

@@ -12,9 +12,10 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{build, count, parse, route, status};
 use crate::clock::Deadline;
-use crate::reads::{Reads, SelectAsked};
+use crate::reads::{Caller, ReadError, Reads, SelectAsked, Selected};
 use crate::sessions::TokenStore;
 use crate::sessions::{SessionState, parse_notice_id};
+use crate::telemetry::SessionKind;
 
 /// Ids one acknowledgement may name.
 const IDS_MAX: usize = 16;
@@ -62,6 +63,14 @@ impl<S, G> Clone for Routing<S, G> {
     }
 }
 
+/// One read, as it was asked for.
+pub(super) struct Select {
+    caller: Caller,
+    asked: SelectAsked,
+    /// What it brought to say whose session it is.
+    brought: SessionKind,
+}
+
 impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
     /// Answers with these reads, while `gate` admits calls.
     pub fn new(reads: Arc<Reads<S>>, gate: Arc<G>, limits: ApiLimits) -> Self {
@@ -69,13 +78,26 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
     }
 
     /// One read.
-    pub(super) async fn select_one(
+    async fn select_one(
         &self,
         request: v1::SelectReplicaRequest,
         deadline: Option<Instant>,
     ) -> Result<v1::SelectReplicaResponse, Status> {
+        let select = self.asked(request, deadline)?;
+        match self.select_at_once(&select) {
+            Some(selected) => selected,
+            // Boxed: few need it, and a call is moved about as large as it may get.
+            None => Box::pin(self.select_later(select)).await,
+        }
+    }
+
+    /// What a read asks for.
+    pub(super) fn asked(
+        &self,
+        request: v1::SelectReplicaRequest,
+        deadline: Option<Instant>,
+    ) -> Result<Select, Status> {
         let caller = parse::caller(request.session, self.limits.evidence_max)?;
-        let brought = count::brought(&caller);
         let parse::Asked { policy, raise, loss_is_error } =
             parse::policy(request.policy, request.zone)?;
         let asked = SelectAsked {
@@ -87,10 +109,38 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
             shadow: request.shadow_node,
             deadline,
         };
+        Ok(Select { brought: count::brought(&caller), caller, asked })
+    }
+
+    /// The answer to a read that needs to wait for nothing; `None`: ask [`Self::select_later`].
+    pub(super) fn select_at_once(
+        &self,
+        select: &Select,
+    ) -> Option<Result<v1::SelectReplicaResponse, Status>> {
+        let selected = self.reads.select_at_once(&select.caller, &select.asked)?;
+        Some(self.selected(&select.asked.partition, selected, select.brought))
+    }
+
+    /// The answer to any read.
+    pub(super) async fn select_later(
+        &self,
+        select: Select,
+    ) -> Result<v1::SelectReplicaResponse, Status> {
+        let Select { caller, asked, brought } = select;
         let partition = asked.partition.clone();
-        let selected = self.reads.select(caller, asked).await.map_err(|e| status::of_read(&e))?;
+        let selected = self.reads.select(caller, asked).await;
+        self.selected(&partition, selected, brought)
+    }
+
+    fn selected(
+        &self,
+        partition: &str,
+        selected: Result<Selected, ReadError>,
+        brought: SessionKind,
+    ) -> Result<v1::SelectReplicaResponse, Status> {
+        let selected = selected.map_err(|e| status::of_read(&e))?;
         let partitions = self.reads.partitions();
-        match partitions.named(&partition) {
+        match partitions.named(partition) {
             Some(handle) => {
                 count::select(handle.telemetry(), &selected, brought);
                 Ok(build::select(partitions, handle, selected))

@@ -65,7 +65,7 @@ impl<S: TokenStore> Reads<S> {
         }
     }
 
-    fn requested<'a>(
+    pub(super) fn requested<'a>(
         &self,
         handle: &PartitionHandle,
         holder: &'a Holder,

@@ -1,12 +1,13 @@
 //! Walks a plan: serve, park, ask the cap, refuse. And learns what was read or written.
 //!
-//! - [`select`]: one read, from its session to a node
+//! - [`select`]: one read, from its session to a node; `at_once`: where nothing must be awaited
 //! - [`wait`]: one wait, from its session to fresh nodes
 //! - [`record`]: evidence of a write or a read, turned into marks
 //!
 //! It knows no driver and no wire format, and decides nothing: the core's `resolve` and `decide`
 //! do.
 
+mod at_once;
 mod judged;
 pub mod record;
 pub mod select;

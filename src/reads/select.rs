@@ -19,7 +19,7 @@ use super::judged::Demanded;
 use super::{Caller, ReadError, Reads, node_of};
 use crate::partitions::PartitionHandle;
 use crate::sessions::TokenStore;
-use crate::sessions::{Holder, Ignorance, RaiseWhom, Whom};
+use crate::sessions::{Committed, Holder, Ignorance, RaiseWhom, Whom};
 
 /// Times a read may be judged again because something changed while it waited.
 const ROUNDS_MAX: u32 = 256;
@@ -147,7 +147,9 @@ impl<S: TokenStore> Reads<S> {
             let judged = Judged { ready, snapshot, plan };
             if let Some(end) = self.walk(&handle, &judged, &asked.policy, &mut walk).await {
                 let shadow = shadowed.map(|n| shadow(&judged.ready, &judged.snapshot, n, now));
-                return self.finish(&handle, &holder, &asked, judged, end, shadow, &walk).await;
+                let parked_since = walk.parked.then_some(walk.since);
+                let ended = Ended { end, shadow, parked_since, cap_full: walk.cap_full };
+                return self.finish(&handle, &holder, &asked, judged, ended).await;
             }
         }
         Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
@@ -222,20 +224,29 @@ impl<S: TokenStore> Reads<S> {
         Some(End::Refuse { reason: Reason::NotCovered })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the facts of one walk, gathered once")]
     async fn finish(
         &self,
         handle: &PartitionHandle,
         holder: &Holder,
         asked: &SelectAsked,
         judged: Judged,
-        end: End,
-        shadow: Option<Shadow>,
-        walk: &Walk,
+        ended: Ended,
     ) -> Result<Selected, ReadError> {
-        let Judged { ready, snapshot, .. } = judged;
-        let change = self.change_of(handle, holder, &ready);
+        let change = self.change_of(handle, holder, &judged.ready);
         let committed = self.sessions.commit(holder, change, Whom::Read(asked.raise)).await?;
+        self.answered(handle, holder, asked, &judged, ended, committed)
+    }
+
+    /// The answer to a read whose walk ended, and whose holders were raised.
+    pub(super) fn answered(
+        &self,
+        handle: &PartitionHandle,
+        holder: &Holder,
+        asked: &SelectAsked,
+        Judged { ready, snapshot, .. }: &Judged,
+        ended: Ended,
+        committed: Committed,
+    ) -> Result<Selected, ReadError> {
         let lost = committed.notices.iter().any(|notice| notice.kind == NoticeKind::WriteLost);
         if asked.loss_is_error && lost {
             return Err(ReadError::LostWrite { partition: handle.info().name.clone() });
@@ -243,21 +254,21 @@ impl<S: TokenStore> Reads<S> {
         let policy = &asked.policy;
         let ignorance = holder.ignorance(handle.key(), &snapshot.settings.guards);
         let ignorance = ignorance.filter(|_| policy.asks_session());
-        let (answer, met, reason, valid) = match end {
+        let (answer, met, reason, valid) = match ended.end {
             End::Serve { node, reason } => {
-                let named = name_replica(&snapshot, node);
-                let met = met(&ready, policy, false);
-                let reason = reason_of(reason, &ready, ignorance);
+                let named = name_replica(snapshot, node);
+                let met = met(ready, policy, false);
+                let reason = reason_of(reason, ready, ignorance);
                 let now = || self.clock.now();
-                let valid = policy.bound.and_then(|_| valid_for(&snapshot, policy, node, now()));
+                let valid = policy.bound.and_then(|_| valid_for(snapshot, policy, node, now()));
                 (Answer::Served { named, stale: None }, met, reason, valid)
             }
             End::Leader { leader, reason } => {
-                let answer = Answer::Served { named: name_leader(&snapshot, leader), stale: None };
-                (answer, met(&ready, policy, true), reason, policy.bound)
+                let answer = Answer::Served { named: name_leader(snapshot, leader), stale: None };
+                (answer, met(ready, policy, true), reason, policy.bound)
             }
             End::Stale { node, lag } => {
-                let named = name_replica(&snapshot, node);
+                let named = name_replica(snapshot, node);
                 let answer = Answer::Served { named, stale: Some(lag) };
                 (answer, Vec::new(), Reason::StaleByPolicy, None)
             }
@@ -265,9 +276,9 @@ impl<S: TokenStore> Reads<S> {
                 let now = self.clock.now();
                 let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
                 let best = best.min_by_key(|lag| (lag.time, lag.bytes));
-                let capped = walk.cap_full.is_some() && reason == Reason::NotCovered;
+                let capped = ended.cap_full.is_some() && reason == Reason::NotCovered;
                 let reason = if capped { Reason::CapExhausted } else { reason };
-                let retry_after = walk.cap_full.unwrap_or(snapshot.settings.idle_interval);
+                let retry_after = ended.cap_full.unwrap_or(snapshot.settings.idle_interval);
                 (Answer::Refused { retry_after, best }, Vec::new(), reason, None)
             }
         };
@@ -275,25 +286,36 @@ impl<S: TokenStore> Reads<S> {
             answer,
             met,
             reason,
-            waited: if walk.parked { self.clock.now().since(walk.since) } else { Duration::ZERO },
+            waited: ended.parked_since.map_or(Duration::ZERO, |at| self.clock.now().since(at)),
             token: committed.token,
             notices: committed.notices,
             valid_for: valid,
-            shadow,
-            epoch: epoch_text(&snapshot),
+            shadow: ended.shadow,
+            epoch: epoch_text(snapshot),
         })
     }
 }
 
 /// A read as judged once.
-struct Judged {
-    ready: Ready,
-    snapshot: Arc<Snapshot>,
-    plan: Plan,
+pub(super) struct Judged {
+    pub(super) ready: Ready,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) plan: Plan,
+}
+
+/// How a walk ended.
+pub(super) struct Ended {
+    pub(super) end: End,
+    /// What the node the application would have read had.
+    pub(super) shadow: Option<Shadow>,
+    /// Since when it waited for a node; `None`: it did not.
+    pub(super) parked_since: Option<Instant>,
+    /// The cap had no room; when it has again.
+    pub(super) cap_full: Option<Duration>,
 }
 
 /// What a walk ended in.
-enum End {
+pub(super) enum End {
     Serve { node: NodeId, reason: Reason },
     Leader { leader: Contender, reason: Reason },
     Stale { node: NodeId, lag: Option<Lag> },
@@ -301,7 +323,7 @@ enum End {
 }
 
 impl End {
-    const fn serve(node: NodeId, reason: Reason) -> Self {
+    pub(super) const fn serve(node: NodeId, reason: Reason) -> Self {
         Self::Serve { node, reason }
     }
 }

@@ -16,7 +16,7 @@ use super::holder::{Guard, Named};
 use super::whom::{Reach, part_of};
 use super::{Asked, Holder, Ignorance, SessionError, SessionLimits, Whom};
 use crate::clock::Clock;
-use crate::ports::{StoreError, Stored, TokenStore};
+use crate::ports::{StoreError, Stored, SubjectKey, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
 
 /// The sessions of one instance and tenant.
@@ -122,9 +122,29 @@ impl<S: TokenStore> Sessions<S> {
         Ok(Holder::new(carried, asked.tokens.len(), named, body_bytes))
     }
 
+    /// As [`Self::identify`], if that takes no waiting; `None`: it does, or it fails.
+    pub fn identify_at_once(&self, asked: Asked<'_>) -> Option<Holder> {
+        asked.within(&self.limits).ok()?;
+        let carried = asked.carried(&self.keyring).ok()?;
+        let named = if asked.subject.is_empty() {
+            None
+        } else {
+            let key = self.subjects.key(&self.tenant, asked.subject);
+            let record = self.store.lookup_at_once(key)?;
+            Some(self.named_by(key, record))
+        };
+        let body_bytes = asked.body_bytes(&self.limits);
+        Some(Holder::new(carried, asked.tokens.len(), named, body_bytes))
+    }
+
     async fn named(&self, asked: Asked<'_>) -> Named {
         let key = self.subjects.key(&self.tenant, asked.subject);
         let record = self.store.lookup(key).await;
+        self.named_by(key, record)
+    }
+
+    /// The subject of `key`, of which the store has just said `record`.
+    fn named_by(&self, key: SubjectKey, record: Result<Option<SessionToken>, StoreError>) -> Named {
         if let Err(error) = &record {
             tracing::debug!(%error, "a session is unknown: its record could not be looked up");
         }
@@ -150,10 +170,7 @@ impl<S: TokenStore> Sessions<S> {
     ) -> Result<Committed, SessionError> {
         let reach = Reach::of(whom, holder);
         if change.is_empty() {
-            // Most reads: nobody is raised by nothing, and the store is not asked.
-            let notices = holder.merged().notices().copied().collect();
-            let token = self.token(holder, reach.is_some());
-            return Ok(Committed { token, stored: None, notices, unkept: None });
+            return Ok(self.unchanged(holder, whom));
         }
         let mut holder = holder.clone();
         let (mut stored, mut unkept) = (None, None);
@@ -166,6 +183,14 @@ impl<S: TokenStore> Sessions<S> {
         let notices = told.notices().copied().collect();
         let token = self.token(&holder, reach.is_some());
         Ok(Committed { token, stored, notices, unkept })
+    }
+
+    /// As [`Self::commit`] of nothing, as most reads end: nobody is raised, and the store is not
+    /// asked.
+    pub fn unchanged(&self, holder: &Holder, whom: Whom) -> Committed {
+        let notices = holder.merged().notices().copied().collect();
+        let token = self.token(holder, Reach::of(whom, holder).is_some());
+        Committed { token, stored: None, notices, unkept: None }
     }
 
     /// Raises every holder the caller names by what it brought with this call, before it is judged.

@@ -72,6 +72,10 @@ impl MemoryStore {
 }
 
 impl TokenStore for MemoryStore {
+    fn lookup_at_once(&self, key: SubjectKey) -> Option<Result<Option<SessionToken>, StoreError>> {
+        Some(Ok(self.records.lookup(key, self.clock.now())))
+    }
+
     async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
         Ok(self.records.lookup(key, self.clock.now()))
     }
