@@ -33,6 +33,8 @@ pub(super) struct Rows {
     unary: Vec<Done>,
     streams: Vec<Done>,
     stream: Vec<Done>,
+    /// Four streams whose requests carry a token and name nobody.
+    nameless: Vec<Done>,
 }
 
 /// The two servers, with connections that stay open.
@@ -42,6 +44,7 @@ struct Sides {
     to_service: Vec<Client>,
     service_pid: u32,
     requests: Requests,
+    nameless: Requests,
 }
 
 impl Rows {
@@ -58,6 +61,7 @@ impl Rows {
             echo,
             service_pid: stage.service.pid(),
             requests: stage.requests(),
+            nameless: stage.nameless(),
         };
         let mut rows = Self::default();
         sides.turn(options.span / 4, &mut Self::default()).await?;
@@ -85,6 +89,7 @@ impl Rows {
         table("SelectReplica, unary, 64 in flight", &self.unary);
         table("Route, 4 streams of 64", &self.streams);
         table("Route, 1 stream of 64", &self.stream);
+        table("Route, 4 streams of 64, tokens alone", &self.nameless);
         let speed = |done: &Done| done.per_second;
         let echo = ratio(&self.unary, &self.echo, speed);
         let route = ratio(&self.streams, &self.unary, speed);
@@ -104,6 +109,7 @@ impl Rows {
             ("unary", &self.unary),
             ("route, 4 streams", &self.streams),
             ("route, 1 stream", &self.stream),
+            ("route, 4 streams, tokens alone", &self.nameless),
         ];
         for (name, done) in sides {
             let spread = |of: fn(&Done) -> f64| Spread::of(done.iter().map(of));
@@ -127,6 +133,8 @@ impl Sides {
         rows.streams.push(streams.await.context("four streams")?);
         let stream = load::streams(&self.to_service[..1], WINDOW, span, requests, service);
         rows.stream.push(stream.await.context("one stream")?);
+        let nameless = load::streams(&self.to_service, WINDOW, span, &self.nameless, service);
+        rows.nameless.push(nameless.await.context("four streams of tokens alone")?);
         Ok(())
     }
 }

@@ -130,11 +130,21 @@ impl Stage {
 
     /// Reads of sessions: each names one of the subjects and carries a token, as a web tier does.
     pub(super) fn requests(&self) -> Requests {
-        let (tokens, sessions) = (Arc::clone(&self.tokens), self.sessions);
+        let sessions = self.sessions;
+        self.carrying(move || subject(fastrand::u32(0..sessions)))
+    }
+
+    /// Reads that carry a token and name nobody.
+    pub(super) fn nameless(&self) -> Requests {
+        self.carrying(String::new)
+    }
+
+    fn carrying(&self, subject: impl Fn() -> String + Send + Sync + 'static) -> Requests {
+        let tokens = Arc::clone(&self.tokens);
         Arc::new(move || {
             let token = &tokens[fastrand::usize(0..tokens.len())];
             let session = v1::Session {
-                subject: subject(fastrand::u32(0..sessions)),
+                subject: subject(),
                 tokens: vec![token.clone()],
                 ..v1::Session::default()
             };
