@@ -208,7 +208,10 @@ impl State {
         for at in 0..self.world.servers.len() {
             let own = &self.world.servers[at];
             let line = self.world.servers[leader].log.last().copied();
+            // After a failover nobody knows whether a server taken back ever led.
+            let taken_back = self.check.moves > 0 && self.check.reverted.contains_key(&own.life);
             let good = at != leader
+                && !taken_back
                 && !self.check.copied.contains_key(&own.life)
                 && own.leads.is_none()
                 && !own.naive

@@ -1,5 +1,7 @@
 //! What a session depends on: records, each standing for everything before it.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::lineage::{Epoch, Life};
 
 use crate::world::World;
@@ -28,6 +30,8 @@ pub(crate) struct Dep {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Deps {
     pub(crate) all: Vec<Dep>,
+    /// The epochs of writes that are gone, and were told of.
+    pub(crate) gone: BTreeSet<Epoch>,
 }
 
 impl Deps {
@@ -68,6 +72,7 @@ impl Deps {
         for dep in &other.all {
             self.add(*dep, world);
         }
+        self.gone.extend(&other.gone);
     }
 
     /// The store has no record any more.

@@ -36,6 +36,10 @@ impl Check {
         world: &World,
         now: u64,
     ) {
+        if deps.gone.contains(&notice.lost) {
+            // It was told before under another name, and is not among what is depended on any more.
+            return;
+        }
         let concerned = |dep: &&Dep| dep.wrote && dep.epoch == Some(notice.lost);
         let own: Vec<&Dep> = deps.all.iter().filter(concerned).collect();
         let last = own.iter().max_by_key(|dep| world.tree.record(dep.tip).end);
@@ -77,6 +81,7 @@ impl Loss {
 /// Takes out of what a holder depends on whatever is gone with a loss.
 fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
     let loss = Loss::of(notice, world);
+    let gone = &mut deps.gone;
     deps.all.retain_mut(|dep| {
         if !loss.concerns(dep, world) {
             return true;
@@ -85,6 +90,7 @@ fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
             dep.told |= notice.kind == NoticeKind::PossiblyLost;
             return true;
         }
+        gone.extend(dep.epoch.filter(|_| dep.wrote));
         match world.tree.common(dep.tip, loss.kept) {
             Some(common) => {
                 dep.tip = common;

@@ -116,7 +116,7 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             let change = learned.change(state.now);
             let fifth = state.adopt(&mut holder, &change);
             // What its loss tells of is gone at once.
-            let mut left = Deps { all: vec![learned.dep(one.dep)] };
+            let mut left = Deps { all: vec![learned.dep(one.dep)], ..Deps::default() };
             state.check.told(&change.tell, &mut left, &state.world);
             let dep = left.all.first().copied();
             state.adopted(device, &fifth, (one.clone(), dep), holder.adopts_into_token());
