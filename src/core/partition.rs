@@ -4,6 +4,7 @@
 //! fails because of the outside world. What requests read is the snapshot it publishes.
 
 mod event;
+mod leading;
 mod waits;
 
 use std::sync::Arc;
@@ -11,14 +12,12 @@ use std::sync::Arc;
 pub use event::{Effect, Event, Need, NeedId, Notable, Pace, RowOutcome, WaitEnd, WaitFor};
 use waits::{Axis, Waits};
 
-use crate::evidence::Role;
 use crate::instant::Instant;
-use crate::leader::{Contender, EpochFacts, Facts, Leadership, Origin};
-use crate::lineage::{Epoch, Fork, LineageRow, SystemId};
+use crate::leader::Facts;
+use crate::lineage::{Epoch, SystemId};
 use crate::snapshot::{Settings, Snapshot};
 use crate::token::{ComponentKey, PartitionId};
-use crate::trail::Sample;
-use crate::views::{NodeId, NodeView, Observation, Quarantine, Taken, ViewRole};
+use crate::views::{NodeId, NodeView, Observation, Quarantine, Taken};
 
 /// One replication log with its leader and replicas.
 #[derive(Debug)]
@@ -164,52 +163,6 @@ impl Partition {
         effects.extend(self.waits.met_by(|need, since| has_seen(snapshot, need, since)));
     }
 
-    /// Says whether a row contradicts what is known: then marks must be judged again.
-    fn read_rows(&mut self, seen: &Observation, effects: &mut Vec<Effect>) -> bool {
-        let mut disputed = false;
-        for row in seen.rows.iter().flatten() {
-            if Arc::make_mut(&mut self.snapshot.history).read_row(*row).is_err() {
-                effects.push(Effect::Emit(Notable::RowConflict(row.epoch)));
-                disputed = true;
-            }
-        }
-        disputed
-    }
-
-    /// Gives the epoch of a writable node its place, the first time it is seen.
-    fn place_epoch(&mut self, seen: &Observation, effects: &mut Vec<Effect>) {
-        let Some(epoch) = seen.evidence.epoch() else { return };
-        // Rows that were not read yet say more than could be guessed without them.
-        let unread = seen.evidence.row.is_some_and(|row| !self.snapshot.history.knows(row));
-        if unread || (self.snapshot.history.knows(epoch) && !self.is_misplaced(seen, epoch)) {
-            return;
-        }
-        let view = self.snapshot.view(seen.node);
-        let guards = &self.snapshot.settings.guards;
-        let Some(origin) = Origin::of(&seen.evidence, view, &self.snapshot.facts, guards) else {
-            return;
-        };
-        if self.snapshot.history.origin(epoch) == Some((origin.parent, origin.fork)) {
-            return;
-        }
-        let history = Arc::make_mut(&mut self.snapshot.history);
-        history.unplace(epoch);
-        let n = origin.parent.and_then(|parent| history.depth(parent)).unwrap_or(0) + 1;
-        let row = LineageRow { epoch, parent: origin.parent, fork: origin.fork, n };
-        if history.place(row).is_err() {
-            effects.push(Effect::Emit(Notable::RowConflict(epoch)));
-        }
-        let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
-        effects.push(Effect::Emit(Notable::NewEpoch { row, unknown }));
-    }
-
-    /// Says whether an epoch was taken for a root because no row could be read, and now one can.
-    fn is_misplaced(&self, seen: &Observation, epoch: Epoch) -> bool {
-        let history = &self.snapshot.history;
-        let is_root = history.origin(epoch).is_some_and(|(parent, _)| parent.is_none());
-        is_root && !history.has_row(epoch) && seen.evidence.row.is_some_and(|row| row != epoch)
-    }
-
     fn view(&mut self, seen: &Observation) -> Taken {
         let guards = &self.snapshot.settings.guards;
         let history = &self.snapshot.history;
@@ -260,142 +213,6 @@ impl Partition {
             effects.extend(now.map(|why| Effect::Emit(Notable::Quarantined(node, why))));
         }
         changed
-    }
-
-    fn learn_facts(&mut self, seen: &Observation) {
-        let facts = Arc::make_mut(&mut self.snapshot.facts);
-        let changed = match (seen.evidence.role, seen.evidence.epoch()) {
-            (Role::Writable { flush, flush_starts_page, .. }, Some(epoch)) => {
-                let replay = Some(seen.evidence.replay);
-                let node = Some(seen.node);
-                let flush_seen = flush;
-                facts.join(
-                    epoch,
-                    EpochFacts { node, flush_seen, flush_starts_page, replay, ended: false },
-                )
-            }
-            (Role::Writable { .. }, None) | (Role::Standby { .. }, _) => {
-                facts.end_all_of(seen.node)
-            }
-        };
-        // An epoch that the current one has grown from: nothing is decided by its facts any more.
-        let (history, heads) = (&self.snapshot.history, self.snapshot.leadership.heads());
-        facts.trim(|epoch| heads.iter().any(|h| *h != epoch && history.descends(*h, epoch)));
-        self.facts_dirty |= changed;
-    }
-
-    /// Judges who leads; says whether the leading epoch changed.
-    fn lead(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let contenders: Vec<Contender> = self
-            .snapshot
-            .nodes()
-            .filter_map(|node| {
-                let epoch = match self.snapshot.view(node).map(|view| view.role) {
-                    Some(ViewRole::Writable(epoch)) => Some(epoch),
-                    Some(ViewRole::Standby) => None,
-                    None => self.snapshot.facts.last_led_by(node),
-                };
-                epoch.map(|epoch| Contender { node, epoch })
-            })
-            .collect();
-        let history = &self.snapshot.history;
-        let guards = self.snapshot.settings.guards;
-        let leadership = Leadership::of(&contenders, self.last, history, &guards);
-        let leader = leadership.leader().map(|leader| leader.epoch);
-        let changed = leader.is_some() && leader != self.last;
-        if changed && let Some(leader) = leadership.leader() {
-            let view = self.snapshot.view(leader.node);
-            let in_recovery_at = view.and_then(|view| view.in_recovery_at);
-            let history = Arc::clone(&self.snapshot.history);
-            Arc::make_mut(&mut self.snapshot.trail).change_leader(
-                leader.epoch,
-                in_recovery_at,
-                &history,
-                &guards,
-            );
-            self.last = Some(leader.epoch);
-            self.snapshot.row_unwritable = false;
-        }
-        let moved = leadership != self.snapshot.leadership;
-        if moved {
-            effects.push(Effect::Emit(Notable::Leadership(leadership.clone())));
-            self.snapshot.leadership = leadership;
-        }
-        moved
-    }
-
-    /// A poll of the leader is a sample of what it had when the poll was sent.
-    fn sample(&mut self, seen: &Observation) {
-        let Some(leader) = self.snapshot.leadership.leader() else { return };
-        let Role::Writable { insert, flush, .. } = seen.evidence.role else { return };
-        if leader.node != seen.node || seen.evidence.epoch() != Some(leader.epoch) {
-            return;
-        }
-        let guards = self.snapshot.settings.guards;
-        let sent_at = if guards.trail_sent_at() { seen.sent_at } else { seen.received_at };
-        let position = if guards.insert_lsn() { insert } else { flush };
-        let sample = Sample { sent_at, epoch: leader.epoch, position };
-        Arc::make_mut(&mut self.snapshot.trail).push(sample);
-    }
-
-    /// The leader's epoch is written down in its own log, once.
-    fn write_row(&mut self, seen: &Observation, now: Instant, effects: &mut Vec<Effect>) {
-        let Some(leader) = self.snapshot.leadership.leader() else { return };
-        let written = seen.evidence.row == Some(leader.epoch);
-        let polled = leader.node == seen.node && seen.evidence.epoch() == Some(leader.epoch);
-        if polled && written {
-            // Whoever wrote it: it stands.
-            self.snapshot.row_unwritable = false;
-        }
-        if !polled || written || self.writing == Some(leader.epoch) || now < self.row_due_at {
-            return;
-        }
-        let Some((parent, fork)) = self.snapshot.history.origin(leader.epoch) else { return };
-        let n = self.snapshot.history.depth(leader.epoch).unwrap_or(1);
-        self.writing = Some(leader.epoch);
-        effects.push(Effect::WriteRow {
-            node: leader.node,
-            incarnation: seen.evidence.incarnation,
-            row: LineageRow { epoch: leader.epoch, parent, fork, n },
-        });
-    }
-
-    fn row_written(
-        &mut self,
-        epoch: Epoch,
-        outcome: RowOutcome,
-        now: Instant,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.writing = self.writing.filter(|writing| *writing != epoch);
-        let mut disputed = false;
-        match outcome {
-            RowOutcome::Stands(row) => {
-                self.snapshot.row_unwritable = false;
-                if Arc::make_mut(&mut self.snapshot.history).read_row(row).is_err() {
-                    effects.push(Effect::Emit(Notable::RowConflict(row.epoch)));
-                    disputed = true;
-                }
-            }
-            RowOutcome::NotThere => return,
-            RowOutcome::NoTable => {
-                self.snapshot.row_unwritable = false;
-                self.row_due_at = now + self.snapshot.settings.store_interval;
-            }
-            RowOutcome::Failed => {
-                if !self.snapshot.row_unwritable {
-                    effects.push(Effect::Emit(Notable::RowUnwritable(epoch)));
-                }
-                self.snapshot.row_unwritable = true;
-                self.row_due_at = now + self.snapshot.settings.store_interval;
-            }
-        }
-        self.publish(effects);
-        effects.extend(if disputed {
-            self.waits.end_all()
-        } else {
-            self.waits.judge_all(&self.snapshot, now)
-        });
     }
 
     fn advance(&mut self, seen: &Observation, now: Instant, effects: &mut Vec<Effect>) {
