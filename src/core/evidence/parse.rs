@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::{Evidence, EvidenceKind, Role};
 use crate::guards::Guards;
-use crate::lineage::{Epoch, Incarnation, Life, SystemId};
+use crate::lineage::{Epoch, Incarnation, Life, SystemId, decimal, signed};
 use crate::position::{Lsn, Position};
 
 /// Bytes an evidence string may have.
@@ -64,16 +64,18 @@ impl Evidence {
             return Err(EvidenceError::NotEvidence);
         }
         let kind = fields.kind()?;
-        let server_version_num = fields.number("server_version_num")?;
-        let system = SystemId::new(fields.number("system_id")?);
-        let timeline: Option<u32> = fields.optional("timeline")?;
-        let life = Life { start: fields.number("start_us")?, reset: fields.number("reset_us")? };
+        let lsn = |text: &str| Lsn::parse(text).ok();
+        let server_version_num = fields.required("server_version_num", decimal)?;
+        let system = SystemId::new(fields.required("system_id", decimal)?);
+        let timeline = fields.optional("timeline", decimal)?;
+        let start = fields.required("start_us", signed)?;
+        let life = Life { start, reset: fields.required("reset_us", signed)? };
         let in_recovery = fields.flag("in_recovery")?;
-        let (insert, flush) = (fields.lsn("insert")?, fields.lsn("flush")?);
-        let replay = fields.lsn("replay")?;
-        let received_timeline: Option<u32> = fields.optional("received_tli")?;
-        let row = fields.epoch("row")?;
-        let segment_bytes: u64 = fields.number("segment_size")?;
+        let (insert, flush) = (fields.optional("insert", lsn)?, fields.optional("flush", lsn)?);
+        let replay = fields.optional("replay", lsn)?;
+        let received_timeline = fields.optional("received_tli", decimal)?;
+        let row = fields.optional("row", |text| Epoch::parse(text).ok())?;
+        let segment_bytes = fields.required("segment_size", decimal)?;
         let synchronous_commit = fields.text("synchronous_commit")?;
 
         let normal = |lsn: Lsn| -> Position {
@@ -129,15 +131,24 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn optional<T: Decimal>(&mut self, field: &'static str) -> Result<Option<T>, EvidenceError> {
+    /// A field that may be empty; `None` from `parse` means that it is malformed.
+    fn optional<T>(
+        &mut self,
+        field: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, EvidenceError> {
         match self.text(field)? {
             "" => Ok(None),
-            text => T::decimal(text).map(Some).ok_or(EvidenceError::Field { field }),
+            text => parse(text).map(Some).ok_or(EvidenceError::Field { field }),
         }
     }
 
-    fn number<T: Decimal>(&mut self, field: &'static str) -> Result<T, EvidenceError> {
-        self.optional(field)?.ok_or(EvidenceError::Field { field })
+    fn required<T>(
+        &mut self,
+        field: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, EvidenceError> {
+        self.optional(field, parse)?.ok_or(EvidenceError::Field { field })
     }
 
     fn flag(&mut self, field: &'static str) -> Result<bool, EvidenceError> {
@@ -146,47 +157,6 @@ impl<'a> Fields<'a> {
             "1" => Ok(true),
             _ => Err(EvidenceError::Field { field }),
         }
-    }
-
-    fn lsn(&mut self, field: &'static str) -> Result<Option<Lsn>, EvidenceError> {
-        match self.text(field)? {
-            "" => Ok(None),
-            text => Lsn::parse(text).map(Some).map_err(|_| EvidenceError::Field { field }),
-        }
-    }
-
-    fn epoch(&mut self, field: &'static str) -> Result<Option<Epoch>, EvidenceError> {
-        match self.text(field)? {
-            "" => Ok(None),
-            text => Epoch::parse(text).map(Some).map_err(|_| EvidenceError::Field { field }),
-        }
-    }
-}
-
-/// Numbers written as digits, without a plus sign, spaces or grouping.
-trait Decimal: Sized {
-    fn decimal(text: &str) -> Option<Self>;
-}
-
-fn digits(text: &str) -> bool {
-    (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-impl Decimal for u32 {
-    fn decimal(text: &str) -> Option<Self> {
-        if digits(text) { text.parse().ok() } else { None }
-    }
-}
-
-impl Decimal for u64 {
-    fn decimal(text: &str) -> Option<Self> {
-        if digits(text) { text.parse().ok() } else { None }
-    }
-}
-
-impl Decimal for i64 {
-    fn decimal(text: &str) -> Option<Self> {
-        if digits(text.strip_prefix('-').unwrap_or(text)) { text.parse().ok() } else { None }
     }
 }
 

@@ -50,11 +50,8 @@ impl Epoch {
         else {
             return Err(fail());
         };
-        let timeline = decimal(timeline).and_then(|t| u32::try_from(t).ok());
-        let (Some(timeline), Some(start), Some(reset)) = (timeline, signed(start), signed(reset))
-        else {
-            return Err(fail());
-        };
+        let parsed = (decimal(timeline), signed(start), signed(reset));
+        let (Some(timeline), Some(start), Some(reset)) = parsed else { return Err(fail()) };
         Ok(Self { timeline, life: Life { start, reset } })
     }
 }

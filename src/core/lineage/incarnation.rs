@@ -88,15 +88,16 @@ impl fmt::Display for Incarnation {
 }
 
 /// Parses digits only: no sign, no spaces, at most 20 of them.
-pub(crate) fn decimal(text: &str) -> Option<u64> {
+pub(crate) fn decimal<T: TryFrom<u64>>(text: &str) -> Option<T> {
     let plain = (1..=20).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    if plain { text.parse().ok() } else { None }
+    let number: u64 = if plain { text.parse().ok()? } else { return None };
+    T::try_from(number).ok()
 }
 
 /// Parses digits with an optional leading minus.
 pub(crate) fn signed(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    decimal(digits).and_then(|_| text.parse().ok())
+    decimal(digits).and_then(|_: u64| text.parse().ok())
 }
 
 #[cfg(test)]

@@ -12,3 +12,4 @@ pub use epoch::{Epoch, EpochError};
 pub use fork::Fork;
 pub use history::{History, LineageRow, Relation, RowConflict};
 pub use incarnation::{Incarnation, IncarnationError, Life, SystemId};
+pub(crate) use incarnation::{decimal, signed};
