@@ -8,11 +8,8 @@ use tokio_postgres::Error;
 use crate::Reason;
 use crate::error::ClientError;
 use crate::outcome::Lag;
+use crate::sql::STATEMENT_POOLING;
 use crate::write::UnrecordedCause;
-
-/// What is wrong with statement pooling, and what to do.
-pub(crate) const STATEMENT_POOLING: &str = "the pooler pools by statement, so no transaction can \
-     say where it runs: set `pool_mode = transaction` or `session` there, or connect directly";
 
 /// Why a read has no value, or one that is not recorded.
 #[derive(Debug)]

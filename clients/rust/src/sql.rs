@@ -159,6 +159,10 @@ pub(crate) async fn commit(client: &Client, before: bool) -> Result<Committed, E
     Ok(committed)
 }
 
+/// What is wrong with statement pooling, and what to do.
+pub(crate) const STATEMENT_POOLING: &str = "the pooler pools by statement, so no transaction can \
+     say where it runs: set `pool_mode = transaction` or `session` there, or connect directly";
+
 /// Says whether an attempt to begin a transaction was refused by a pooler that pools by statement.
 ///
 /// pgbouncer gives everything it says the same code, so its words decide.

@@ -10,9 +10,8 @@ use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::{Client, Error, Transaction};
 
 use crate::error::ClientError;
-use crate::read_error::STATEMENT_POOLING;
 use crate::session::Session;
-use crate::sql::Committed;
+use crate::sql::{Committed, STATEMENT_POOLING};
 use crate::{Raise, Stored, sql};
 
 /// What was written and recorded.
@@ -66,7 +65,9 @@ pub enum UnrecordedCause {
     #[error("the database did not answer the capture")]
     Database(#[source] Error),
     /// The database said nothing.
-    #[error("the `tidegate` objects of the database returned nothing: run `tidegate init` there")]
+    #[error(
+        "the `tidegate` objects of the database returned nothing: run `tidegate sql | psql` there"
+    )]
     Silent,
     /// The service did not take it.
     #[error(transparent)]
