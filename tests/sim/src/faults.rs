@@ -153,10 +153,12 @@ fn standby_ends(sim: &Sim, fault: Fault, random: &mut Random) {
         if let (Fault::Reclone, Some(leader)) = (fault, leader) {
             state.world.reclone(at, leader);
         } else {
-            let ends = match fault == Fault::StandbyBackend {
-                true => Ends::Backend,
-                false if fault == Fault::StandbyCrash => Ends::Crash,
-                false => Ends::Clean,
+            let ends = if fault == Fault::StandbyBackend {
+                Ends::Backend
+            } else if fault == Fault::StandbyCrash {
+                Ends::Crash
+            } else {
+                Ends::Clean
             };
             state.world.restart(at, ends, now, pick);
         }
@@ -179,10 +181,12 @@ fn leader_ends(sim: &Sim, fault: Fault, random: &mut Random) {
             state.world.reset_statistics(at, now);
             return;
         }
-        let ends = match fault == Fault::LeaderBackend {
-            true => Ends::Backend,
-            false if fault == Fault::LeaderRestart => Ends::Clean,
-            false => Ends::Crash,
+        let ends = if fault == Fault::LeaderBackend {
+            Ends::Backend
+        } else if fault == Fault::LeaderRestart {
+            Ends::Clean
+        } else {
+            Ends::Crash
         };
         state.world.restart(at, ends, now, pick);
     });

@@ -50,7 +50,7 @@ pub(crate) async fn promotion(sim: &Sim, undead: bool, random: &mut Random) {
     });
 }
 
-/// Says whether polls of a node come through to any instance, and stops them for a while.
+/// Keeps every instance's polls from a node for a while.
 fn hide(state: &mut State, node: usize, lasts: u64) {
     let until = state.now + lasts;
     for instance in &mut state.instances {

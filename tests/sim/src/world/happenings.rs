@@ -138,9 +138,6 @@ impl World {
         server.flushed = self.tree.end(server.log.last().copied());
         server.upstream = upstream;
         server.delay = delay;
-        if server.naive {
-            server.shift = 0;
-        }
         self.servers[at] = server;
     }
 
