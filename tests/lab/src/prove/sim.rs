@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use tidegate_core::guards::Guards;
 use tidegate_sim::mutation::{self, Tries};
 use tidegate_sim::options::{Profile, Scale};
+use tidegate_sim::schedule::Fault;
 use tidegate_sim::seeds::{Summary, run_seeds};
 
 use super::{Options, at_least, say};
@@ -56,8 +57,9 @@ fn claim(claims: &mut Claims, summary: &Summary) {
     at_least(claims, "percent of calm reads a replica answered unflagged", 50, calm.0, calm.1);
     let lacking = (summary.lacking_percent(), figures.rounds);
     at_least(claims, "percent of rounds in which a standby lacked it", 20, lacking.0, lacking.1);
-    let least = figures.faults.values().min().copied().unwrap_or(0);
-    at_least(claims, "times the rarest fault fired", 100, least, figures.faults.len() as u64);
+    let fired = |fault: &Fault| figures.faults.get(fault.name()).copied().unwrap_or(0);
+    let least = Fault::ALL.iter().map(fired).min().unwrap_or(0);
+    at_least(claims, "times the rarest fault fired", 100, least, Fault::ALL.len() as u64);
     let unended = figures.waits_parked - figures.waits_ended - figures.waits_left;
     claims.count("waits that never ended", unended, 0, figures.waits_parked);
     for (kind, count) in &figures.faults {
