@@ -12,6 +12,17 @@ use tidegate_proto::v1::{Level, Reason};
 use tokio_postgres::error::SqlState;
 
 use super::servers_bench::{Bench, Desk, either_now, named, of_level, replica_now, waiting};
+use super::stage::on_both_majors;
+
+on_both_majors! {
+    a_role_without_select => trap_role_without_select_pg15, trap_role_without_select_pg18;
+    a_role_of_the_application => trap_raw_query_aborts_the_transaction_pg15,
+        trap_raw_query_aborts_the_transaction_pg18;
+    a_role_without_statistics => trap_role_without_statistics_pg15,
+        trap_role_without_statistics_pg18;
+    a_role_without_usage_or_insert => trap_role_without_usage_or_insert_pg15,
+        trap_role_without_usage_or_insert_pg18;
+}
 
 /// A service whose role lost a right: nobody is served by what cannot be told, and all is well
 /// again once the right is back.
@@ -56,16 +67,6 @@ async fn a_role_without_select(major: Major) {
     assert_eq!(named(&answer), "r1", "{answer:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_select_pg15() {
-    a_role_without_select(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_select_pg18() {
-    a_role_without_select(Major::V18).await;
-}
-
 /// A raw query of the evidence, as it stands in manuals: the branch that reads the table is never
 /// taken for a role that may not.
 const RAW: &str = "select case when has_table_privilege('tidegate.lineage', 'select') then \
@@ -99,16 +100,6 @@ async fn a_role_of_the_application(major: Major) {
     assert!(evidence.starts_with("tge1|capture|"), "{evidence}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_raw_query_aborts_the_transaction_pg15() {
-    a_role_of_the_application(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_raw_query_aborts_the_transaction_pg18() {
-    a_role_of_the_application(Major::V18).await;
-}
-
 /// Without `pg_read_all_stats` a standby's receiver is there, but every column of it is null.
 async fn a_role_without_statistics(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -138,16 +129,6 @@ async fn a_role_without_statistics(major: Major) {
     desk.until_served_by(&second, "r1").await;
     assert!(bench.shows("r1", 2).await);
     desk.until_node("r1", |node| node.poll_error.is_empty()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_statistics_pg15() {
-    a_role_without_statistics(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_statistics_pg18() {
-    a_role_without_statistics(Major::V18).await;
 }
 
 /// The role may not use the schema, and then may not insert: no row can be written.
@@ -186,14 +167,4 @@ async fn written_by_the_owner(bench: &Bench, desk: &Desk) -> String {
     let next = "select coalesce(max(id), 0) + 1 from notes";
     let id: i64 = bench.leader().value(next).await.expect("a number");
     desk.record(&bench.commit(id).await).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_usage_or_insert_pg15() {
-    a_role_without_usage_or_insert(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_role_without_usage_or_insert_pg18() {
-    a_role_without_usage_or_insert(Major::V18).await;
 }

@@ -14,6 +14,13 @@ use tokio_postgres::error::SqlState;
 
 use super::lineage_disk::Full;
 use super::servers_bench::{Bench, Desk, either_now, life, named, of_level, replica_now};
+use super::stage::on_both_majors;
+
+on_both_majors! {
+    a_read_only_default => trap_read_only_default_pg15, trap_read_only_default_pg18;
+    a_full_tablespace => trap_full_tablespace_pg15, trap_full_tablespace_pg18;
+    a_locked_table => trap_locked_table_pg15, trap_locked_table_pg18;
+}
 
 /// A row as an insert that knows nothing of these traps writes it.
 const PLAIN: &str = "insert into tidegate.lineage (system_id, timeline, start_us, reset_us, n, \
@@ -60,16 +67,6 @@ async fn a_read_only_default(major: Major) {
     desk.until_alarm("LINEAGE_UNWRITABLE", false).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_read_only_default_pg15() {
-    a_read_only_default(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_read_only_default_pg18() {
-    a_read_only_default(Major::V18).await;
-}
-
 /// The disk of the table is full, that of the log is not.
 async fn a_full_tablespace(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -92,16 +89,6 @@ async fn a_full_tablespace(major: Major) {
     assert!(bench.shows("r1", 1).await);
     desk.until_alarm("LINEAGE_UNWRITABLE", false).await;
     desk.until_node("l", |node| node.poll_error.is_empty()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_full_tablespace_pg15() {
-    a_full_tablespace(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_full_tablespace_pg18() {
-    a_full_tablespace(Major::V18).await;
 }
 
 /// A migration holds the table: nobody inserts, and later nobody reads.
@@ -166,14 +153,4 @@ async fn a_locked_table(major: Major) {
     assert!(bench.shows("r1", 2).await);
     desk.until_alarm("LINEAGE_UNWRITABLE", false).await;
     desk.until_node("l", |node| node.poll_error.is_empty()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_locked_table_pg15() {
-    a_locked_table(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_locked_table_pg18() {
-    a_locked_table(Major::V18).await;
 }

@@ -19,6 +19,22 @@ use super::servers_bench::{
     Bench, Desk, HIDDEN, commit_on, either_now, life, named, of_level, replica_now, served,
     shown_by, start_time, waiting,
 };
+use super::stage::on_both_majors;
+
+on_both_majors! {
+    a_standby_crash => trap_standby_opens_behind_after_a_crash_pg15,
+        trap_standby_opens_behind_after_a_crash_pg18;
+    a_standby_backend_crash => trap_standby_backend_crash_keeps_the_start_time_pg15,
+        trap_standby_backend_crash_keeps_the_start_time_pg18;
+    a_leader_backend_crash => trap_leader_backend_crash_reuses_positions_pg15,
+        trap_leader_backend_crash_reuses_positions_pg18;
+    a_clean_restart => trap_clean_restart_is_another_life_pg15,
+        trap_clean_restart_is_another_life_pg18;
+    a_restored_copy => trap_restored_copy_answers_at_the_old_address_pg15,
+        trap_restored_copy_answers_at_the_old_address_pg18;
+    a_statistics_reset_of_a_leader => trap_statistics_reset_of_a_leader_pg15,
+        trap_statistics_reset_of_a_leader_pg18;
+}
 
 /// A service without one of its rules, which looks at nobody twice by itself.
 ///
@@ -91,16 +107,6 @@ async fn a_standby_crash(major: Major) {
     assert!(bench.shows("r1", 1).await);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_standby_opens_behind_after_a_crash_pg15() {
-    a_standby_crash(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_standby_opens_behind_after_a_crash_pg18() {
-    a_standby_crash(Major::V18).await;
-}
-
 /// One backend of the standby is killed: its postmaster lives on, and so does its start time.
 async fn a_standby_backend_crash(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -116,16 +122,6 @@ async fn a_standby_backend_crash(major: Major) {
     assert!(after.replayed < before.replayed, "{after:?} after {before:?}");
     assert!(before.vouches_by_start_for(&after), "and r1 lacks what it vouches for");
     pair.judge(&bench).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_standby_backend_crash_keeps_the_start_time_pg15() {
-    a_standby_backend_crash(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_standby_backend_crash_keeps_the_start_time_pg18() {
-    a_standby_backend_crash(Major::V18).await;
 }
 
 /// What a poll could remember of a standby.
@@ -203,16 +199,6 @@ async fn lost_commit(bench: &Bench) -> (i64, String) {
     panic!("no asynchronous commit was lost");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_leader_backend_crash_reuses_positions_pg15() {
-    a_leader_backend_crash(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_leader_backend_crash_reuses_positions_pg18() {
-    a_leader_backend_crash(Major::V18).await;
-}
-
 /// A standby that restarts in order comes back with everything, and is another one all the same.
 async fn a_clean_restart(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -236,16 +222,6 @@ async fn a_clean_restart(major: Major) {
     assert_eq!(desk.node("r1").await.quarantine_reason, "");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_clean_restart_is_another_life_pg15() {
-    a_clean_restart(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_clean_restart_is_another_life_pg18() {
-    a_clean_restart(Major::V18).await;
-}
-
 /// An older copy of a standby is put in its place: same address, same database, same timeline.
 async fn a_restored_copy(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -257,16 +233,6 @@ async fn a_restored_copy(major: Major) {
     bench.r1().cut_reception().await.expect("it stays old");
     bench.r1().start().await.expect("it starts");
     pair.judge(&bench).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_restored_copy_answers_at_the_old_address_pg15() {
-    a_restored_copy(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_restored_copy_answers_at_the_old_address_pg18() {
-    a_restored_copy(Major::V18).await;
 }
 
 /// The statistics of a promoted leader are reset: another id, and its old promotion point as the
@@ -305,14 +271,4 @@ async fn a_statistics_reset_of_a_leader(major: Major) {
     desk.until_served_by(&later, "r2").await;
     assert!(shown_by(r2, 2).await);
     assert!(desk.select(&token, waiting()).await.notices.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_statistics_reset_of_a_leader_pg15() {
-    a_statistics_reset_of_a_leader(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_statistics_reset_of_a_leader_pg18() {
-    a_statistics_reset_of_a_leader(Major::V18).await;
 }

@@ -29,6 +29,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::servers_bench::{Bench, Desk};
+use super::stage::on_both_majors;
+
+on_both_majors! {
+    a_late_answer => trap_answer_comes_after_the_restart_pg15,
+        trap_answer_comes_after_the_restart_pg18;
+}
 
 /// Longer than any restart: a poll under way is not given up.
 const PATIENT: &str = "\"30s\"";
@@ -177,14 +183,4 @@ async fn a_late_answer(major: Major) {
     let now = desk.until_lives(bench.r1()).await;
     let state = desk.until_node("r1", |node| node.session_eligible).await;
     assert_eq!((state.quarantine_reason.as_str(), state.incarnation), ("", now));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_answer_comes_after_the_restart_pg15() {
-    a_late_answer(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_answer_comes_after_the_restart_pg18() {
-    a_late_answer(Major::V18).await;
 }

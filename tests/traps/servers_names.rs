@@ -21,6 +21,15 @@ use super::servers_bench::{
     Bench, Desk, either_now, life, named, of_level, replica_now, served, waiting,
 };
 use super::servers_flip::Flip;
+use super::stage::on_both_majors;
+
+on_both_majors! {
+    an_address_of_two_servers => trap_one_address_of_two_servers_pg15,
+        trap_one_address_of_two_servers_pg18;
+    two_names_of_one_server => trap_two_names_of_one_server_pg15, trap_two_names_of_one_server_pg18;
+    a_statistics_reset_of_a_standby => trap_statistics_reset_of_a_standby_pg15,
+        trap_statistics_reset_of_a_standby_pg18;
+}
 
 /// Whether the server behind an address has a row, and which life it is in.
 async fn read_at(address: SocketAddr, id: i64) -> (bool, String) {
@@ -115,16 +124,6 @@ async fn an_address_of_two_servers(major: Major) {
     assert_eq!(visitor.sees(1).await, "l");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_one_address_of_two_servers_pg15() {
-    an_address_of_two_servers(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_one_address_of_two_servers_pg18() {
-    an_address_of_two_servers(Major::V18).await;
-}
-
 /// The poll address of r1 is the one of r2: what r2 has is taken for what r1 has.
 async fn two_names_of_one_server(major: Major) {
     let bench = Bench::set(major, 2).await;
@@ -162,16 +161,6 @@ async fn two_names_of_one_server(major: Major) {
     mended.until_served_by(&token, "r2").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_two_names_of_one_server_pg15() {
-    two_names_of_one_server(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_two_names_of_one_server_pg18() {
-    two_names_of_one_server(Major::V18).await;
-}
-
 /// A standby's statistics are reset: another id, and nothing else happened.
 async fn a_statistics_reset_of_a_standby(major: Major) {
     let bench = Bench::set(major, 1).await;
@@ -194,14 +183,4 @@ async fn a_statistics_reset_of_a_standby(major: Major) {
     until("the visitor reads at r1 again", LIMIT, reads_at_r1).await.expect("it does");
     assert!(visitor.session.take_notices().is_empty(), "nothing was lost");
     assert_eq!(desk.node("r1").await.quarantine_reason, "");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_statistics_reset_of_a_standby_pg15() {
-    a_statistics_reset_of_a_standby(Major::V15).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trap_statistics_reset_of_a_standby_pg18() {
-    a_statistics_reset_of_a_standby(Major::V18).await;
 }
