@@ -28,6 +28,7 @@ pub(super) fn prove(claims: &mut Claims, threads: usize) {
         [("alive", found.alive), ("lost", found.lost), ("covered", found.covered)]
     {
         let share = said as f64 / so.max(1) as f64;
-        claims.claim(&format!("covers: share of what is {name} and said"), share, Op::Above, 0.1, so);
+        let claim = format!("covers: share of what is {name} and said");
+        claims.claim(&claim, share, Op::Above, 0.1, so);
     }
 }
