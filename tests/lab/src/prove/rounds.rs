@@ -40,8 +40,7 @@ async fn play(options: &Options) -> Result<Vec<(String, Sums)>> {
         });
         runs.extend(try_join_all(played).await?);
     }
-    let table: Vec<(&str, &Sums)> =
-        runs.iter().map(|(name, sums)| (name.as_str(), sums)).collect();
+    let table: Vec<(&str, &Sums)> = runs.iter().map(|(name, sums)| (name.as_str(), sums)).collect();
     say(Sums::table(&table));
     Ok(runs)
 }
