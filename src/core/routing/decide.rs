@@ -85,17 +85,24 @@ fn choose(
     previous: Option<NodeId>,
     pick: u64,
 ) -> Option<NodeId> {
-    let nearby: NodeSet;
-    let mut nodes = nodes;
-    if policy.zone.is_some() {
-        let near = |node: &NodeId| {
-            snapshot.settings.nodes.get(node.index()).is_some_and(|n| n.zone == policy.zone)
-        };
-        nearby = nodes.iter().filter(near).collect();
-        if !nearby.is_empty() {
-            nodes = &nearby;
-        }
+    if policy.zone.is_none() {
+        return spread(nodes, previous, pick);
     }
+    spread(&nearby(nodes, snapshot, policy), previous, pick)
+}
+
+/// Those of the caller's zone; all of them if there are none.
+#[inline(never)]
+fn nearby(nodes: &NodeSet, snapshot: &Snapshot, policy: &Policy) -> NodeSet {
+    let settings = &snapshot.settings.nodes;
+    let near =
+        |node: &NodeId| settings.get(node.index()).is_some_and(|own| own.zone == policy.zone);
+    let nearby: NodeSet = nodes.iter().filter(near).collect();
+    if nearby.is_empty() { *nodes } else { nearby }
+}
+
+#[inline]
+fn spread(nodes: &NodeSet, previous: Option<NodeId>, pick: u64) -> Option<NodeId> {
     if let Some(previous) = previous.filter(|node| nodes.contains(*node)) {
         return Some(previous);
     }

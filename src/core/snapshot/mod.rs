@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use eligibility::WhyNot;
 pub use settings::{NodeSettings, Settings};
-use standing::Standing;
+use standing::{Reaches, Standing};
 
 use crate::instant::Instant;
 use crate::leader::{Contender, Facts, Leadership};
@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub row_unwritable: bool,
     /// What follows from the rest for each node, as of the last [`Snapshot::settle`].
     standings: Arc<[Standing]>,
+    /// The same for what most reads ask, as of then.
+    reaches: Arc<Reaches>,
     /// Until when a node counts as seen off the leader's line lately, as of then.
     stray_until: Option<Instant>,
 }
@@ -72,6 +74,7 @@ impl Snapshot {
             facts: Arc::new(Facts::new()),
             row_unwritable: false,
             standings: Arc::default(),
+            reaches: Arc::default(),
             stray_until: None,
         };
         unseen.settle();
@@ -81,6 +84,7 @@ impl Snapshot {
     /// Works out what follows for each node. Whoever changes a part must do so before it is read.
     pub(crate) fn settle(&mut self) {
         self.standings = self.nodes().map(|node| self.stand(node)).collect();
+        self.reaches = Arc::new(Reaches::of(&self.standings));
         self.stray_until = self.standings.iter().filter_map(Standing::stray_until).max();
     }
 
@@ -164,6 +168,17 @@ impl Snapshot {
             return NodeSet::new();
         }
         debug_assert!(self.nodes().all(|node| self.standing(node).is_some()));
+        if let [demand] = floor.demands()
+            && let Some(nodes) = self.reaches.satisfying(demand, now)
+        {
+            debug_assert_eq!(nodes, self.satisfying_all(floor, now));
+            return nodes;
+        }
+        self.satisfying_all(floor, now)
+    }
+
+    /// [`Self::satisfying`] for any floor that holds.
+    fn satisfying_all(&self, floor: &Floor, now: Instant) -> NodeSet {
         let demands = floor.demands();
         NodeSet::of(&self.standings, |standing| {
             let surely = || demands.iter().all(|demand| standing.surely_covers(demand));

@@ -8,7 +8,7 @@ use crate::instant::Instant;
 use crate::lineage::Epoch;
 use crate::position::Position;
 use crate::trail::Demand;
-use crate::views::{NodeId, Place, ViewRole};
+use crate::views::{NodeId, NodeSet, Place, ViewRole};
 
 /// What a snapshot says of one node at any time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,55 @@ impl Standing {
         self.reach.is_some_and(|(epoch, position)| {
             epoch == demand.epoch && position.covers(demand.position)
         })
+    }
+}
+
+/// What most reads ask of all nodes at once, side by side in memory.
+///
+/// Invariant: it is what the standings say, for demands of one epoch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Reaches {
+    /// The epoch the first node that may serve stands in; `None`: no node may.
+    epoch: Option<Epoch>,
+    nodes: Vec<Reach>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reach {
+    /// It may serve so long; `None`: it may not.
+    until: Option<Instant>,
+    /// What of the epoch it surely covers.
+    position: Position,
+}
+
+impl Reaches {
+    pub(super) fn of(standings: &[Standing]) -> Self {
+        let fit = standings.iter().filter(|standing| standing.place.is_ok());
+        let epoch = fit.filter_map(|standing| standing.reach).map(|(epoch, _)| epoch).next();
+        let reach = |standing: &Standing| Reach {
+            until: standing.place.is_ok().then_some(standing.too_old_after),
+            position: match standing.reach {
+                Some((own, position)) if Some(own) == epoch => position,
+                Some(_) | None => Position::START,
+            },
+        };
+        Self { epoch, nodes: standings.iter().map(reach).collect() }
+    }
+
+    /// The nodes that may serve and cover one demand; `None`: that takes a closer look.
+    #[inline]
+    pub(super) fn satisfying(&self, demand: &Demand, now: Instant) -> Option<NodeSet> {
+        if self.epoch != Some(demand.epoch) {
+            return None;
+        }
+        let mut is_sure = true;
+        let nodes = NodeSet::of(&self.nodes, |node| {
+            let covers = node.position.covers(demand.position);
+            let fits = node.until.is_some_and(|until| now <= until);
+            is_sure &= covers || !fits;
+            fits && covers
+        });
+        is_sure.then_some(nodes)
     }
 }
 

@@ -4,6 +4,8 @@
 
 /// Bytes of the longest number: 2^64, one more than a position can be, still fits.
 const NUMBER_BYTES_MAX: usize = 10;
+/// Bytes of it that fit into 64 bits together.
+const LOW_BYTES: usize = NUMBER_BYTES_MAX - 1;
 
 /// Appends numbers to a buffer.
 pub(super) struct Writer(Vec<u8>);
@@ -90,13 +92,21 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn wide(&mut self) -> Option<u128> {
-        let mut number = 0_u128;
-        for shift in 0..NUMBER_BYTES_MAX {
-            let byte = self.byte()?;
-            number |= u128::from(byte & 0x7F) << (7 * shift);
+        let (bytes, mut low) = (self.0, 0_u64);
+        for (place, byte) in bytes.iter().enumerate().take(NUMBER_BYTES_MAX) {
+            let bits = byte & 0x7F;
+            // Arithmetic of 128 bits is slow, and only the last byte of the longest needs it.
+            if place < LOW_BYTES {
+                low |= u64::from(bits) << (7 * place);
+            }
             if byte & 0x80 == 0 {
                 // A last byte of zero means that a shorter form exists.
-                return if byte == 0 && shift > 0 { None } else { Some(number) };
+                if *byte == 0 && place > 0 {
+                    return None;
+                }
+                self.0 = bytes.get(place + 1..)?;
+                let high = if place < LOW_BYTES { 0 } else { u128::from(bits) << (7 * LOW_BYTES) };
+                return Some(high | u128::from(low));
             }
         }
         None

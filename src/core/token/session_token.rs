@@ -134,8 +134,8 @@ impl Component {
 pub struct SessionToken {
     /// Components were dropped: every partition without one is unknown.
     pub overflow: bool,
-    /// Each key once, in order.
-    components: Vec<(ComponentKey, Component)>,
+    /// Each key once, in order; one as a rule, which lies in place.
+    components: Few<(ComponentKey, Component)>,
     notices: BTreeMap<NoticeId, Notice>,
     acknowledged: BTreeSet<NoticeId>,
 }
@@ -145,7 +145,7 @@ impl SessionToken {
     pub const fn new() -> Self {
         Self {
             overflow: false,
-            components: Vec::new(),
+            components: Few::none(),
             notices: BTreeMap::new(),
             acknowledged: BTreeSet::new(),
         }

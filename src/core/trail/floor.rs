@@ -69,6 +69,10 @@ impl Floor {
     /// Adds a demand; the higher one of an epoch stands.
     #[inline]
     pub fn demand(&mut self, epoch: Epoch, position: Position) {
+        if self.demands.is_empty() {
+            self.demands = Few::one(Demand { epoch, position });
+            return;
+        }
         match self.demands.iter_mut().find(|demand| demand.epoch == epoch) {
             Some(demand) => demand.position = demand.position.join(position),
             None => self.demands.push(Demand { epoch, position }),

@@ -24,8 +24,8 @@ impl NodeSet {
 
     /// The nodes of a partition whose item, in the order of the config, satisfies `holds`.
     #[inline]
-    pub fn of<T>(items: &[T], holds: impl Fn(&T) -> bool) -> Self {
-        let bits = |items: &[T]| {
+    pub fn of<T>(items: &[T], mut holds: impl FnMut(&T) -> bool) -> Self {
+        let mut bits = |items: &[T]| {
             items.iter().rev().fold(0, |bits, item| bits << 1 | u64::from(holds(item)))
         };
         if items.len() <= BITS {

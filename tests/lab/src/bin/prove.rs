@@ -4,8 +4,12 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, ValueEnum, value_parser};
 use tidegate_lab::prove::{Options, Part, run, trace_hash};
+
+/// A week of worlds, and a day of rounds.
+const SEEDS_MAX: u64 = 10_000_000;
+const ROUNDS_MAX: u64 = 1_000_000;
 
 /// Tries for minutes to break what Tidegate promises, in simulated worlds and on real servers.
 ///
@@ -33,10 +37,10 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// Simulated worlds; the claim wants at least 2000.
-    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, default_value_t = 2_000, value_parser = value_parser!(u64).range(1..=SEEDS_MAX))]
     seeds: u64,
     /// Real write-then-read rounds; the claim wants at least 10000.
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(4..=1_000_000))]
+    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(4..=ROUNDS_MAX))]
     rounds: u64,
     /// Only this part; may be given several times.
     #[arg(long, value_enum)]
