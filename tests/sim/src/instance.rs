@@ -20,6 +20,7 @@ use tidegate_core::trail::Floor;
 use tidegate_core::views::{NodeId, Observation};
 use tidegate_core::wait::WaitId;
 
+use crate::check::Breach;
 use crate::options::{MILLI, Options};
 use crate::sim::{Happening, PollId, State};
 use crate::world::SYSTEM;
@@ -245,16 +246,16 @@ impl State {
     fn wake(&mut self, at: usize, id: WaitId, end: WaitEnd) {
         let now = self.instant();
         let Some(waiter) = self.instances[at].waits.get_mut(&id) else {
-            self.check.broken(self.now, "wait ended without anybody waiting", format!("{id:?}"));
+            self.check.broken(self.now, Breach::WaitOfNobody, format!("{id:?}"));
             return;
         };
         if waiter.end.is_some() {
-            self.check.broken(self.now, "wait ended twice", format!("{id:?}: {end:?}"));
+            self.check.broken(self.now, Breach::WaitEndedTwice, format!("{id:?}: {end:?}"));
             return;
         }
         if now.since(waiter.deadline) > Duration::from_millis(1) {
             let text = format!("{id:?}: {end:?} after {:?}", now.since(waiter.deadline));
-            self.check.broken(self.now, "wait ended after its deadline", text);
+            self.check.broken(self.now, Breach::WaitEndedLate, text);
         }
         self.check.figures.waits_ended += 1;
         waiter.end = Some(end);
@@ -383,7 +384,7 @@ impl State {
             seen.received_at = Instant::from_nanos(self.now);
             self.check.figures.polls += 1;
             self.check.trace.mark(1, [self.now, node as u64, seen.sent_at.as_nanos()]);
-            self.check.seen(instance, &seen, &self.world, self.now);
+            self.check.seen(instance, &seen);
             self.handle(instance, Event::Observed(*seen));
         }
         self.look(instance, node);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::guards::Guards;
 
-use crate::check::Violation;
+use crate::check::{Breach, Violation};
 use crate::options::{Options, Profile, Scale};
 use crate::run::live;
 use crate::schedule::schedule;
@@ -55,54 +55,66 @@ impl fmt::Display for Caught {
     }
 }
 
-const MISSING: [&str; 6] = [
-    "a write of the session is missing",
-    "what the session saw is missing",
-    "a lost write was never told",
-    "a lost state was never told",
-    "GLOBAL",
-    "BOUNDED",
-];
-
-/// What a guard is there to prevent: nothing else counts as a catch.
-pub(crate) fn harms(guard: &str) -> &'static [&'static str] {
-    match guard {
-        "late_observation" => &["a healthy node stays out"],
-        "page_header" => &["stuck after everything was healed", "a wait did not end"],
-        "row_for_lost" => &["WRITE_LOST for a write that is there"],
-        "who_leads" => &["the promoted node does not lead"],
-        "cap" => &["the cap was exceeded"],
-        "diverged" => &["a node of another line may serve"],
-        // Every other guard keeps a stale answer from being called fresh.
-        _ => &MISSING,
-    }
+/// Where a guard is tried, and what it is there to prevent: nothing else counts as a catch.
+struct Trial {
+    guard: &'static str,
+    /// Where it matters soonest.
+    profile: Profile,
+    harms: &'static [Breach],
 }
 
-/// The profile in which a guard matters soonest.
-pub fn profile_of(guard: &str) -> Profile {
-    match guard {
-        "incarnation" => Profile::Restarts,
-        "late_observation" => Profile::LateAnswers,
-        "regression" => Profile::Reverted,
-        "shared_id" => Profile::Copied,
-        "page_header" => Profile::Pages,
-        "insert_lsn" | "trail_sent_at" => Profile::Async,
-        "place_counts" => Profile::Hidden,
-        "durability" => Profile::SlowLeader,
-        "row_for_lost" => Profile::LateRows,
-        "leader_first" | "fork_interval" | "unknown_upward" => Profile::Failover,
-        "moved_capture" | "pooled_check" => Profile::Pooled,
-        "gate" => Profile::Expiry,
-        "void_samples" | "who_leads" | "diverged" => Profile::Undead,
-        "former_twin" => Profile::Attached,
-        "two_branches" => Profile::Moved,
-        "split" => Profile::Twins,
-        "guarded_insert" => Profile::Reused,
-        "barrier" => Profile::Forgets,
-        "overflow" => Profile::Narrow,
-        "cap" => Profile::Storm,
-        _ => Profile::General,
-    }
+/// What a guard prevents that keeps a stale answer from being called fresh.
+const STALE: &[Breach] = &[
+    Breach::WriteMissing,
+    Breach::SeenMissing,
+    Breach::LostWriteUntold,
+    Breach::LostStateUntold,
+    Breach::Global,
+    Breach::Bounded,
+];
+
+const fn trial(guard: &'static str, profile: Profile, harms: &'static [Breach]) -> Trial {
+    Trial { guard, profile, harms }
+}
+
+const TRIALS: [Trial; 28] = [
+    trial("barrier", Profile::Forgets, STALE),
+    trial("cap", Profile::Storm, &[Breach::CapExceeded]),
+    trial("diverged", Profile::Undead, &[Breach::StrayServes]),
+    trial("durability", Profile::SlowLeader, STALE),
+    trial("fork_interval", Profile::Failover, STALE),
+    trial("former_twin", Profile::Attached, STALE),
+    trial("gate", Profile::Expiry, STALE),
+    trial("guarded_insert", Profile::Reused, STALE),
+    trial("incarnation", Profile::Restarts, STALE),
+    trial("insert_lsn", Profile::Async, STALE),
+    trial("late_observation", Profile::LateAnswers, &[Breach::HealthyOut]),
+    trial("leader_first", Profile::Failover, STALE),
+    trial("moved_capture", Profile::Pooled, STALE),
+    trial("overflow", Profile::Narrow, STALE),
+    trial("page_header", Profile::Pages, &[Breach::Stuck, Breach::WaitNotEnded]),
+    trial("place_counts", Profile::Hidden, STALE),
+    trial("pooled_check", Profile::Pooled, STALE),
+    trial("regression", Profile::Reverted, STALE),
+    trial("row_for_lost", Profile::LateRows, &[Breach::LostWriteIsThere]),
+    trial("sample_after", Profile::General, STALE),
+    trial("shared_id", Profile::Copied, STALE),
+    trial("snapshot_order", Profile::General, STALE),
+    trial("split", Profile::Twins, STALE),
+    trial("trail_sent_at", Profile::Async, STALE),
+    trial("two_branches", Profile::Moved, STALE),
+    trial("unknown_upward", Profile::Failover, STALE),
+    trial("void_samples", Profile::Undead, STALE),
+    trial("who_leads", Profile::Undead, &[Breach::PromotedIdle]),
+];
+
+fn trial_of(guard: &str) -> &'static Trial {
+    TRIALS.iter().find(|trial| trial.guard == guard).expect("each guard has its trial")
+}
+
+/// The breaches that count where this guard is switched off.
+pub(crate) fn harms(guard: &str) -> &'static [Breach] {
+    trial_of(guard).harms
 }
 
 fn violation(seed: u64, profile: Profile, without: Option<&'static str>) -> Option<Violation> {
@@ -146,7 +158,7 @@ pub fn run_all(tries: Tries, threads: usize) -> Vec<Caught> {
 /// If there is no guard of that name.
 pub fn run(guard: &str, limits: Tries, threads: usize) -> Caught {
     let (guard, _) = Guards::ALL.iter().find(|(name, _)| *name == guard).expect("a known guard");
-    let profile = profile_of(guard);
+    let profile = trial_of(guard).profile;
     let (mut tries, mut first, mut last) = (Vec::new(), None, 0);
     for seed in 1..=limits.seeds_max {
         let Some(broken) = violation(seed, profile, Some(guard)) else { continue };
@@ -167,4 +179,18 @@ pub fn run(guard: &str, limits: Tries, threads: usize) -> Caught {
         crate::seeds::run_seeds(1..=survived, Some(profile), Scale::Test, threads, &|_| {});
     let broken = broken.violations.into_iter().next().map(|((seed, _), broken)| (seed, broken));
     Caught { guard, profile, tries, first, survived, broken }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_guard_has_one_trial_and_no_trial_is_of_anything_else() {
+        let mut named: Vec<&str> = TRIALS.iter().map(|trial| trial.guard).collect();
+        let mut guards: Vec<&str> = Guards::ALL.iter().map(|(name, _)| *name).collect();
+        named.sort_unstable();
+        guards.sort_unstable();
+        assert_eq!(named, guards);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::partition::Event;
 use tidegate_core::routing::{AboveCap, Level, Policy};
 
-use crate::check::{Figures, Violation};
+use crate::check::{Breach, Figures, Violation};
 use crate::faults::strike;
 use crate::options::{MILLI, Options};
 use crate::schedule::{Action, Kind};
@@ -139,7 +139,7 @@ impl State {
             if last && self.leader_epoch(at) != Some(epoch) {
                 let known = &self.instances[at].snapshot.leadership;
                 let text = format!("instance {at}: {known:?} instead of {epoch} on {leader}");
-                self.check.broken(self.now, "the promoted node does not lead", text);
+                self.check.broken(self.now, Breach::PromotedIdle, text);
             }
         }
     }
@@ -168,7 +168,7 @@ impl State {
                 let serves = snapshot.eligible(Self::node(node), self.instant()).is_ok();
                 if known && other && own.leads.is_none() && serves {
                     let text = format!("instance {at}, node {node}: {:?}", own.last_row());
-                    self.check.broken(self.now, "a node of another line may serve", text);
+                    self.check.broken(self.now, Breach::StrayServes, text);
                     return;
                 }
             }
@@ -262,7 +262,7 @@ impl State {
             return;
         }
         let Some(leader) = self.world.true_leader() else {
-            self.check.broken(self.now, "no leader after healing", String::new());
+            self.check.broken(self.now, Breach::NoLeader, String::new());
             return;
         };
         let epoch = self.world.servers[leader].epoch();
@@ -271,7 +271,7 @@ impl State {
             if self.leader_epoch(at) != Some(epoch) {
                 let known = &snapshot.leadership;
                 let text = format!("instance {at}: {known:?} instead of {epoch} on {leader}");
-                self.check.broken(self.now, "the leader is not known after healing", text);
+                self.check.broken(self.now, Breach::LeaderUnknown, text);
                 return;
             }
             for node in (0..self.world.servers.len()).filter(|node| *node != leader) {
@@ -283,7 +283,7 @@ impl State {
                         own.last_row(),
                         own.following
                     );
-                    self.check.broken(self.now, "a healthy node stays out", text);
+                    self.check.broken(self.now, Breach::HealthyOut, text);
                     return;
                 }
             }
@@ -302,7 +302,7 @@ impl State {
             });
             if let Some((id, waiter)) = late {
                 let text = format!("instance {at}, {id:?}: deadline {:?}", waiter.deadline);
-                self.check.broken(self.now, "a wait did not end", text);
+                self.check.broken(self.now, Breach::WaitNotEnded, text);
                 return;
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use tidegate_core::lineage::{Epoch, Life};
 
+use super::Corner;
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -22,8 +23,8 @@ pub(crate) struct Dep {
     pub(crate) forgotten: bool,
     /// The session was told that it may be gone; that it stayed then was not for it to know.
     pub(crate) told: bool,
-    /// Its mark was the fifth, was never made, or was dropped for size.
-    pub(crate) unmarked: Option<&'static str>,
+    /// Why no mark stands for it any more, if none does.
+    pub(crate) unmarked: Option<Corner>,
 }
 
 /// All that one holder depends on.
@@ -83,7 +84,7 @@ impl Deps {
     }
 
     /// Notes that the marks of an epoch are gone without being judged.
-    pub(crate) fn unmark(&mut self, epoch: Option<Epoch>, why: &'static str, world: &World) {
+    pub(crate) fn unmark(&mut self, epoch: Option<Epoch>, why: Corner, world: &World) {
         let line = epoch.and_then(|epoch| world.line(epoch));
         for dep in &mut self.all {
             let touched = epoch.is_none() || world.tree.is_in(dep.tip, line);

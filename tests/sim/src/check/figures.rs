@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::Corner;
+
 /// Counts of one world, or of many.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Figures {
@@ -14,7 +16,7 @@ pub struct Figures {
     /// Reads of a session's level that were answered with a node.
     pub session_reads: u64,
     /// Of those, with read-your-writes promised.
-    pub flagged: u64,
+    pub promised: u64,
     /// Session reads while nothing was broken.
     pub calm_reads: u64,
     /// Of those, by a replica with read-your-writes promised.
@@ -54,7 +56,7 @@ pub struct Figures {
     /// Faults that happened, by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// What was missing, and is documented as not promised, by reason.
-    pub excused: BTreeMap<&'static str, u64>,
+    pub excused: BTreeMap<Corner, u64>,
 }
 
 impl Figures {
@@ -63,21 +65,22 @@ impl Figures {
         macro_rules! sum {
             ($($field:ident)*) => { $(self.$field += other.$field;)* };
         }
-        sum!(operations writes recorded session_reads flagged calm_reads calm_replica rounds);
+        sum!(operations writes recorded session_reads promised calm_reads calm_replica rounds);
         sum!(lacking refused stale leader_reads turned_away bounded global waits fresh);
         sum!(waits_parked waits_ended waits_left polls late_answers);
-        for (own, other) in [
-            (&mut self.notices, &other.notices),
-            (&mut self.faults, &other.faults),
-            (&mut self.excused, &other.excused),
-        ] {
-            for (name, count) in other {
-                *own.entry(name).or_default() += count;
-            }
-        }
+        add(&mut self.notices, &other.notices);
+        add(&mut self.faults, &other.faults);
+        add(&mut self.excused, &other.excused);
     }
 
-    pub(crate) fn excuse(&mut self, why: &'static str) {
+    pub(crate) fn excuse(&mut self, why: Corner) {
         *self.excused.entry(why).or_default() += 1;
+    }
+}
+
+/// Adds the counts of another world by what they are of.
+fn add<K: Copy + Ord>(own: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
+    for (of, count) in other {
+        *own.entry(*of).or_default() += count;
     }
 }

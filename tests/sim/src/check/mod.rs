@@ -1,5 +1,7 @@
 //! The checker: what was promised, compared with what servers really have.
 //!
+//! - [`breach`]: how a promise can be broken
+//! - [`corner`]: what may be missing and is no breach
 //! - [`deps`]: what a session depends on, as records
 //! - [`figures`]: how much was really tried
 //! - [`reads`]: answers of reads and waits
@@ -7,6 +9,8 @@
 //!
 //! It knows records and promises, and no rule by which the core keeps them.
 
+mod breach;
+mod corner;
 mod deps;
 mod figures;
 mod reads;
@@ -14,6 +18,8 @@ mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use breach::Breach;
+pub use corner::Corner;
 pub(crate) use deps::{Dep, Deps};
 pub use figures::Figures;
 pub(crate) use reads::ReadCheck;
@@ -23,7 +29,6 @@ use tidegate_core::token::NoticeId;
 use tidegate_core::views::Observation;
 
 use crate::trace::Trace;
-use crate::world::World;
 use crate::world::log::Rec;
 
 /// A broken promise.
@@ -31,8 +36,8 @@ use crate::world::log::Rec;
 pub struct Violation {
     /// When, in nanoseconds of the world.
     pub at: u64,
-    /// Which promise.
-    pub kind: &'static str,
+    /// How.
+    pub kind: Breach,
     /// What exactly.
     pub text: String,
 }
@@ -43,7 +48,7 @@ pub(crate) struct Check {
     pub(crate) figures: Figures,
     pub(crate) violation: Option<Violation>,
     /// The only kinds that count, where a guard is switched off.
-    pub(crate) harms: Option<&'static [&'static str]>,
+    pub(crate) harms: Option<&'static [Breach]>,
     /// Commits acknowledged, in order of time.
     pub(crate) acknowledged: Vec<(u64, Rec)>,
     /// The losses behind the notices that were acknowledged.
@@ -73,7 +78,7 @@ impl Check {
         self.violation.is_some()
     }
 
-    pub(crate) fn broken(&mut self, at: u64, kind: &'static str, text: String) {
+    pub(crate) fn broken(&mut self, at: u64, kind: Breach, text: String) {
         self.trace.say(at, || format!("BROKEN {kind}: {text}"));
         if self.harms.is_some_and(|harms| !harms.contains(&kind)) {
             return;
@@ -82,7 +87,7 @@ impl Check {
     }
 
     /// Notes what an instance can know from now on.
-    pub(crate) fn seen(&mut self, instance: usize, seen: &Observation, _: &World, _: u64) {
+    pub(crate) fn seen(&mut self, instance: usize, seen: &Observation) {
         let incarnation = seen.evidence.incarnation;
         if let Some(epoch) = seen.evidence.epoch() {
             self.polled.insert((instance, epoch));

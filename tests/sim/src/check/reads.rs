@@ -4,7 +4,7 @@ use tidegate_core::lineage::Epoch;
 use tidegate_core::routing::Guarantee;
 use tidegate_core::token::SessionToken;
 
-use super::{Check, Dep, Deps};
+use super::{Breach, Check, Corner, Dep, Deps};
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -40,11 +40,11 @@ impl Check {
         }
         if read.met.contains(&Guarantee::Global) {
             self.figures.global += 1;
-            self.acknowledged(read, read.since, "GLOBAL", world, now);
+            self.acknowledged(read, read.since, Breach::Global, world, now);
         }
         if let Some(bound) = read.bound.filter(|_| read.met.contains(&Guarantee::Bounded)) {
             self.figures.bounded += 1;
-            self.acknowledged(read, bound, "BOUNDED", world, now);
+            self.acknowledged(read, bound, Breach::Bounded, world, now);
         }
     }
 
@@ -53,12 +53,12 @@ impl Check {
         &mut self,
         read: &ReadCheck<'_>,
         before: u64,
-        promise: &'static str,
+        promise: Breach,
         world: &World,
         now: u64,
     ) {
         let Some(leader) = read.leader.filter(|leader| self.is_true(*leader, world)) else {
-            self.figures.excuse("relative to the leader in view");
+            self.figures.excuse(Corner::LeaderInView);
             return;
         };
         let line = world.line(leader);
@@ -97,10 +97,10 @@ impl Check {
             return;
         }
         let kind = match (dep.wrote, lost) {
-            (true, false) => "a write of the session is missing",
-            (true, true) => "a lost write was never told",
-            (false, false) => "what the session saw is missing",
-            (false, true) => "a lost state was never told",
+            (true, false) => Breach::WriteMissing,
+            (true, true) => Breach::LostWriteUntold,
+            (false, false) => Breach::SeenMissing,
+            (false, true) => Breach::LostStateUntold,
         };
         let server = &world.servers[read.server];
         let text = format!(
@@ -122,23 +122,17 @@ impl Check {
     }
 
     /// Why a missing record is documented as not promised.
-    fn excuse(
-        &self,
-        dep: &Dep,
-        lost: bool,
-        read: &ReadCheck<'_>,
-        world: &World,
-    ) -> Option<&'static str> {
+    fn excuse(&self, dep: &Dep, lost: bool, read: &ReadCheck<'_>, world: &World) -> Option<Corner> {
         if dep.forgotten {
             if lost {
-                return Some("lost after the store forgot it");
+                return Some(Corner::LostWhenForgotten);
             }
             if read.leader.is_none_or(|leader| !self.is_true(leader, world)) {
-                return Some("relative to the leader in view");
+                return Some(Corner::LeaderInView);
             }
         }
         if lost && dep.told {
-            return Some("told before that it may be gone");
+            return Some(Corner::ToldBefore);
         }
         if lost && let Some(why) = dep.unmarked {
             return Some(why);
@@ -151,27 +145,26 @@ impl Check {
                 of_it && !world.tree.is_in(dep.tip, world.line(*child))
             })
         });
-        (lost && told_before).then_some("recorded after its loss was acknowledged")
+        (lost && told_before).then_some(Corner::AfterAcknowledgement)
     }
 
     /// Corners of servers that left no trace: documented, and counted.
     fn is_corner(&mut self, read: &ReadCheck<'_>, world: &World) -> bool {
         let server = &world.servers[read.server];
-        let unseen = |seen: bool| !seen;
         if let Some((_, by)) = self.reverted.get(&server.life)
-            && unseen(by.contains(&read.instance))
+            && !by.contains(&read.instance)
         {
-            self.figures.excuse("a server taken back, not polled since");
+            self.figures.excuse(Corner::TakenBack);
             return true;
         }
         if let Some((_, by)) = self.copied.get(&server.life)
-            && unseen(by.get(&read.instance).is_some_and(|nodes| nodes.len() > 1))
+            && by.get(&read.instance).is_none_or(|nodes| nodes.len() < 2)
         {
-            self.figures.excuse("a server copied alive, not polled under both names");
+            self.figures.excuse(Corner::CopiedAlive);
             return true;
         }
         if server.naive && self.left_no_trace(read.instance, read.server, world) {
-            self.figures.excuse("attached without a rewind, and nobody polled before");
+            self.figures.excuse(Corner::AttachedUnseen);
             return true;
         }
         false

@@ -3,7 +3,7 @@
 use tidegate_core::lineage::Epoch;
 use tidegate_core::token::{Notice, NoticeKind};
 
-use super::{Check, Dep, Deps};
+use super::{Breach, Check, Corner, Dep, Deps};
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -52,7 +52,7 @@ impl Check {
                 last.tip,
                 world.tree.record(last.tip).end
             );
-            self.broken(now, "WRITE_LOST for a write that is there", text);
+            self.broken(now, Breach::LostWriteIsThere, text);
         }
     }
 }
@@ -108,7 +108,7 @@ impl Deps {
         let loss = Loss::of(notice, world);
         for dep in &mut self.all {
             if loss.concerns(dep, world) && !world.tree.is_in(dep.tip, loss.kept) {
-                dep.unmarked.get_or_insert("recorded after its loss was acknowledged");
+                dep.unmarked.get_or_insert(Corner::AfterAcknowledgement);
             }
         }
     }

@@ -12,7 +12,7 @@ use super::holder::{Whom, crowd};
 use super::record::{Observed, delivered, record};
 use super::select::{Selected, Served, select};
 use super::wait::wait;
-use crate::check::{Dep, ReadCheck};
+use crate::check::{Corner, Dep, ReadCheck};
 use crate::options::{MILLI, Profile};
 use crate::random::Random;
 use crate::sim::Sim;
@@ -187,7 +187,7 @@ fn crowd_out(sim: &Sim, device: usize) {
             let (kept, _) = tidegate_core::token::SessionToken::decode(&body, limits)
                 .expect("own bytes are read back");
             if kept.component(crate::instance::Instance::key()).is_none() {
-                own.deps.unmark(None, "dropped for size", &state.world);
+                own.deps.unmark(None, Corner::NoRoom, &state.world);
             }
             own.tokens = vec![body];
         }

@@ -9,9 +9,12 @@ use tidegate_core::token::{
 };
 use tidegate_core::trail::Known;
 
-use crate::check::{Dep, Deps};
+use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, PARTITION};
 use crate::sim::State;
+
+/// Marks a component keeps, one per epoch: the limit the README names.
+const MARKS_MAX: usize = 4;
 
 /// One caller: the token it carries and the record of the subject it names.
 #[derive(Clone, Debug)]
@@ -82,7 +85,8 @@ impl Holder {
         let record = self.named.as_ref().and_then(|named| named.record.as_ref());
         let both = marks(&self.carried).into_iter().chain(record.map(marks).unwrap_or_default());
         let kept = marks(&self.merged);
-        both.filter(|epoch| !kept.contains(epoch)).collect()
+        // A mark that goes while there is room was forgotten, and nothing excuses that.
+        both.filter(|epoch| kept.len() == MARKS_MAX && !kept.contains(epoch)).collect()
     }
 
     pub(crate) const fn merged(&self) -> &SessionToken {
@@ -158,7 +162,7 @@ impl State {
         let mut holder = Holder { carried, tokens, raised: false, named, room, merged };
         holder.merge();
         for epoch in holder.beyond_merge() {
-            deps.unmark(Some(epoch), "the fifth epoch's mark goes", &self.world);
+            deps.unmark(Some(epoch), Corner::FifthLife, &self.world);
         }
         (holder, deps)
     }
@@ -182,7 +186,10 @@ impl State {
         };
         let dropped = !token.is_empty() && holder.carried.component(Instance::key()).is_some() && {
             let read = SessionToken::decode(&token, BodyLimits::default());
-            read.expect("own bytes are read back").0.component(Instance::key()).is_none()
+            let is_gone =
+                read.expect("own bytes are read back").0.component(Instance::key()).is_none();
+            // One that goes while there is room was forgotten, and nothing excuses that.
+            is_gone && holder.carried.encode(self.now / 1_000_000_000).len() > holder.room
         };
         Committed {
             token,
@@ -246,7 +253,8 @@ fn pushed_out(before: &SessionToken, change: &Change, after: &SessionToken) -> V
     let kept = marks(after);
     let replaced = |epoch: &Epoch| change.drop.iter().any(|(_, gone, _)| gone == epoch);
     let both = marks(before).into_iter().chain(marks(&change.join));
-    both.filter(|epoch| !kept.contains(epoch) && !replaced(epoch)).collect()
+    let is_full = kept.len() == MARKS_MAX;
+    both.filter(|epoch| is_full && !kept.contains(epoch) && !replaced(epoch)).collect()
 }
 
 /// The part of `change` that one holder takes, which holds `held`; `None`: it is left alone.
@@ -322,10 +330,10 @@ impl Committed {
             }
         }
         for epoch in &self.fifth[0] {
-            own.deps.unmark(Some(*epoch), "the fifth epoch's mark goes", world);
+            own.deps.unmark(Some(*epoch), Corner::FifthLife, world);
         }
         if self.dropped {
-            own.deps.unmark(None, "dropped for size", world);
+            own.deps.unmark(None, Corner::NoRoom, world);
         }
         let Some(subject) = own.subject else { return };
         if self.raised_record {
@@ -334,7 +342,7 @@ impl Committed {
             }
         }
         for epoch in &self.fifth[1] {
-            store.deps[subject].unmark(Some(*epoch), "the fifth epoch's mark goes", world);
+            store.deps[subject].unmark(Some(*epoch), Corner::FifthLife, world);
         }
     }
 }

@@ -14,7 +14,7 @@ use tidegate_core::views::{NodeId, ViewRole};
 
 use super::holder::{Committed, Holder, Whom};
 use super::judged::losses_to_notices;
-use crate::check::{Dep, Deps};
+use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, POLL_TIMEOUT, VIEW_MAX_AGE};
 use crate::sim::Sim;
 
@@ -57,7 +57,7 @@ impl Learned {
 
     /// What the session depends on from now on.
     fn dep(&self, dep: Dep) -> Dep {
-        let unmarked = self.epoch.is_none().then_some("no mark could be made of it");
+        let unmarked = self.epoch.is_none().then_some(Corner::NoMark);
         Dep { epoch: self.epoch, unmarked, ..dep }
     }
 }

@@ -16,7 +16,7 @@ use tidegate_core::views::NodeId;
 use super::holder::{Committed, Holder, Whom};
 use super::judged::{Demanded, change_of, judged};
 use super::record::delivered;
-use crate::check::Deps;
+use crate::check::{Breach, Deps};
 use crate::sim::Sim;
 use crate::world::SYSTEM;
 
@@ -106,7 +106,7 @@ pub(crate) async fn select(
     }
     sim.with(|state| {
         let text = format!("device {device} at instance {at}");
-        state.check.broken(state.now, "a read was judged for ever", text);
+        state.check.broken(state.now, Breach::EndlessRead, text);
     });
     None
 }
@@ -222,6 +222,6 @@ pub(crate) async fn healed_read(sim: &Sim, at: usize, device: usize, policy: &Po
     }
     sim.with(|state| {
         let text = format!("device {device} at instance {at}: {answer:?}");
-        state.check.broken(state.now, "stuck after everything was healed", text);
+        state.check.broken(state.now, Breach::Stuck, text);
     });
 }

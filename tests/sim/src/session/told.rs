@@ -6,7 +6,7 @@ use tidegate_core::token::{Notice, NoticeKind};
 use super::Pending;
 use super::holder::Committed;
 use super::select::Selected;
-use crate::check::{Dep, Deps};
+use crate::check::{Breach, Corner, Dep, Deps};
 use crate::instance::Instance;
 use crate::sim::State;
 
@@ -24,6 +24,8 @@ impl State {
         let now = self.now;
         // What was acknowledged before is not told again.
         let told = |notice: &&Notice| committed.notices.iter().any(|one| one.id() == notice.id());
+        let acknowledged =
+            |notice: &&Notice| committed.merged.acknowledged().any(|id| id == notice.id());
         let (fresh, untold): (Vec<Notice>, Vec<Notice>) = fresh.iter().partition(told);
         for notice in fresh.iter().filter(|notice| notice.kind == NoticeKind::WriteLost) {
             self.check.write_lost(notice, deps, leader, &self.world, now);
@@ -33,7 +35,9 @@ impl State {
         let own = &mut devices[device];
         let record = own.subject.map(|subject| &mut store.deps[subject]);
         for holder in [Some(deps), Some(&mut own.deps), record].into_iter().flatten() {
-            untold.iter().for_each(|notice| holder.untold(notice, world));
+            for notice in untold.iter().filter(acknowledged) {
+                holder.untold(notice, world);
+            }
         }
         own.notices.extend(committed.notices.iter().map(Notice::id));
         own.notices.sort_unstable();
@@ -68,7 +72,7 @@ impl State {
     ) {
         let Self { devices, store, world, .. } = self;
         let own = &mut devices[device];
-        let why = "the fifth epoch's mark goes";
+        let why = Corner::FifthLife;
         // The new mark may be the one that goes.
         let goes = |dep: &Dep| dep.epoch.is_some_and(|epoch| fifth[0].contains(&epoch));
         let carried =
@@ -98,7 +102,7 @@ impl State {
             // A tenth more, and one read.
             if busy > rate + (rate / 10).max(1) {
                 let text = format!("{busy} fallbacks in a second at instance {at}, cap {rate}");
-                self.check.broken(self.now, "the cap was exceeded", text);
+                self.check.broken(self.now, Breach::CapExceeded, text);
             }
         }
         admitted
@@ -129,12 +133,12 @@ impl State {
         if policy.level != Level::Session {
             return;
         }
-        let flagged = answer.met.contains(&Guarantee::ReadYourWrites);
+        let promised = answer.met.contains(&Guarantee::ReadYourWrites);
         figures.session_reads += 1;
-        figures.flagged += u64::from(flagged);
+        figures.promised += u64::from(promised);
         if calm {
             figures.calm_reads += 1;
-            figures.calm_replica += u64::from(flagged && served.timeline.is_none());
+            figures.calm_replica += u64::from(promised && served.timeline.is_none());
         }
     }
 }

@@ -11,6 +11,7 @@ use super::holder::Whom;
 use super::judged::{Demanded, change_of, judged};
 use super::record::delivered;
 use super::select::{Selected, replica};
+use crate::check::Breach;
 use crate::sim::Sim;
 
 const ROUNDS_MAX: u32 = 256;
@@ -74,7 +75,7 @@ pub(crate) async fn wait(
     }
     sim.with(|state| {
         let text = format!("device {device} at instance {at}");
-        state.check.broken(state.now, "a wait was judged for ever", text);
+        state.check.broken(state.now, Breach::EndlessWait, text);
     });
     None
 }
