@@ -182,6 +182,16 @@ async fn sampled_before(major: Major) {
     assert_eq!(read_that_is_not_sampled(major, off).await.as_deref(), Some("r2"));
 }
 
+#[cfg(feature = "unsafe-guards")]
+fn guarded(options: ClientOptions, guards: Guards) -> ClientOptions {
+    options.guards(guards)
+}
+
+#[cfg(not(feature = "unsafe-guards"))]
+fn guarded(options: ClientOptions, _: Guards) -> ClientOptions {
+    options
+}
+
 /// A session reads on r1 a row that was written while it read; says whether it is then sent to r2,
 /// which lacks the row.
 async fn read_while_it_is_written(stage: &Stage, guards: Guards, id: i64) -> bool {
@@ -190,7 +200,7 @@ async fn read_while_it_is_written(stage: &Stage, guards: Guards, id: i64) -> boo
     r2.resume_replay().await.expect("a running standby");
     stage.cluster.catch_up().await.expect("standbys that follow");
     r2.pause_replay().await.expect("a paused standby");
-    let options = ClientOptions::new(stage.service.endpoint()).guards(guards);
+    let options = guarded(ClientOptions::new(stage.service.endpoint()), guards);
     let client = Client::connect(options).await.expect("a service");
     let mut config = tokio_postgres::Config::new();
     config.user("postgres").dbname("postgres");

@@ -15,6 +15,7 @@ use tidegate_proto::v1::{self, record_request::Observed};
 use tonic::transport::Channel;
 
 /// Longer than any test: a commit hidden for so long is hidden until the test says otherwise.
+#[cfg(feature = "unsafe-guards")]
 pub(crate) const HIDDEN: Duration = Duration::from_secs(3600);
 
 /// Real servers with an empty table `notes`.
@@ -79,6 +80,7 @@ pub(crate) async fn life(server: &Server) -> String {
 }
 
 /// The start of a server's process, as it is printed.
+#[cfg(feature = "unsafe-guards")]
 pub(crate) async fn start_time(server: &Server) -> String {
     server.value("select pg_postmaster_start_time()::text").await.expect("it answers")
 }

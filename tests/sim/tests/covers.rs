@@ -1,6 +1,9 @@
 //! A million verdicts of the core against explicit sets of records.
 
-#![expect(clippy::expect_used, reason = "a rule without a name is a failed test")]
+#![cfg_attr(
+    feature = "unsafe-guards",
+    expect(clippy::expect_used, reason = "a rule without a name is a failed test")
+)]
 
 use tidegate_core::guards::Guards;
 use tidegate_sim::covers::{STEPS, worlds};
