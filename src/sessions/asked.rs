@@ -142,6 +142,7 @@ impl Asked<'_> {
         let mut carried = Carried::default();
         for token in self.tokens {
             match read(token, keyring)? {
+                Some(token) if carried.token.is_empty() => carried.token = token,
                 Some(token) => carried.token.join(&token),
                 None => carried.unreadable = true,
             }
@@ -165,8 +166,9 @@ impl Asked<'_> {
 
 /// One token; `None` if it is ours and cannot be read.
 fn read(token: &str, keyring: &Keyring) -> Result<Option<SessionToken>, SessionError> {
-    let body = match keyring.open(token) {
-        Ok(body) => body,
+    let read = |body: &[u8]| SessionToken::decode(body, BodyLimits::default());
+    let decoded = match keyring.open_with(token, read) {
+        Ok(decoded) => decoded,
         Err(OpenError::Unreadable { .. }) => return Ok(None),
         Err(error @ OpenError::Malformed { .. }) => {
             return Err(SessionError::TokenMalformed(error.to_string()));
@@ -178,7 +180,7 @@ fn read(token: &str, keyring: &Keyring) -> Result<Option<SessionToken>, SessionE
             return Err(SessionError::TokenTooLarge(error.to_string()));
         }
     };
-    match SessionToken::decode(&body, BodyLimits::default()) {
+    match decoded {
         Ok((token, _)) => Ok(Some(token)),
         Err(BodyError::Version { .. }) => Ok(None),
         Err(error @ BodyError::TooLarge { .. }) => {
