@@ -6,6 +6,8 @@
 
 #[path = "rust_client/commit.rs"]
 mod commit;
+#[path = "rust_client/seen.rs"]
+mod seen;
 #[path = "rust_client/tls.rs"]
 mod tls;
 

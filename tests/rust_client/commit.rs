@@ -40,3 +40,21 @@ async fn what_fails_before_commit_is_not_written_and_what_fails_behind_it_is() {
     assert_eq!(count(&app).await.expect("outside any transaction"), 2);
     place.close().await;
 }
+
+#[tokio::test]
+async fn an_error_that_is_swallowed_is_never_called_written() {
+    let place = Place::open(0).await;
+    let mut leader = place.leader().await;
+    for before in [false, true] {
+        let session = place.client.session(SessionOptions::new(PARTITION).before(before));
+        let written = session.write(&mut leader, async |tx| {
+            insert(tx, 1).await?;
+            drop(tx.batch_execute("select 1 / 0").await);
+            Ok::<_, tokio_postgres::Error>(())
+        });
+        let written = written.await;
+        assert!(matches!(written, Err(WriteError::NotCommitted(_))), "{before}: {written:?}");
+        assert_eq!(count(&leader).await.expect("outside any transaction"), 0);
+    }
+    place.close().await;
+}

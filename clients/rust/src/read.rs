@@ -95,13 +95,22 @@ impl Session {
         let value = match body(client).await {
             Ok(value) => value,
             Err(error) => {
-                let is_clean = match begun {
-                    None => sql::is_outside(client).await.unwrap_or(false),
-                    Some(_) => sql::rollback(client).await.is_ok(),
+                let (sample, life, is_clean) = match begun {
+                    None => {
+                        let asked = sql::sample_outside(client).await;
+                        let (sample, is_outside) = asked.unwrap_or((None, false));
+                        let life = held.connection.identity().incarnation().map(str::to_owned);
+                        (sample, life, is_outside)
+                    }
+                    Some(begun) => {
+                        let is_clean = sql::rollback(client).await.is_ok();
+                        (None, begun.incarnation, is_clean)
+                    }
                 };
                 if is_clean {
                     held.give_back();
                 }
+                self.saw_by_error(policy, sample, life).await;
                 return Err(ReadError::Body(error));
             }
         };
@@ -134,10 +143,23 @@ impl Session {
             let mut held = self.checked_out(pool, policy, &mut tries).await?;
             let early = self.early_sample(&held).await;
             if !held.pooled {
-                let value = in_transaction(&mut held, body).await?;
+                let value = match in_transaction(&mut held, body).await {
+                    Ok(value) => value,
+                    Err(error) => {
+                        let life = held.connection.identity().incarnation().map(str::to_owned);
+                        if matches!(error, ReadError::Body(_)) {
+                            self.saw_by_error(policy, None, life).await;
+                        }
+                        return Err(error);
+                    }
+                };
                 return self.raised(held, policy, value, early).await;
             }
-            let problem = match self.in_snapshot(&mut held, tries.left(), body).await? {
+            let read = self.in_snapshot(&mut held, tries.left(), body).await;
+            if matches!(read, Err(ReadError::Body(_))) && policy.raised() != Raise::None {
+                self.carried().doubt();
+            }
+            let problem = match read? {
                 Snapshot::Read(value, sample, incarnation) => {
                     held.give_back();
                     let behind = behind(early.or(sample), incarnation);
@@ -207,6 +229,24 @@ impl Session {
             }
         };
         self.handed_out(&held, policy, value, behind).await
+    }
+
+    /// What a body tells by its error it has seen too. That it is not recorded fails nothing: what
+    /// is missing comes with the next call.
+    async fn saw_by_error(
+        &self,
+        policy: &Policy,
+        sample: Option<String>,
+        incarnation: Option<String>,
+    ) {
+        let raise = policy.raised();
+        let observed = match (sample, incarnation) {
+            _ if raise == Raise::None => return,
+            (Some(sample), _) => Observed::Evidence(sample),
+            (None, Some(incarnation)) => Observed::Incarnation(incarnation),
+            (None, None) => return self.carried().doubt(),
+        };
+        drop(self.record(observed, raise).await);
     }
 
     /// Records what a read may have seen, then hands the value out.

@@ -42,7 +42,10 @@ const BEGUN: &str =
 const END: &str = concat!("SELECT tidegate.sample(), ", transaction!());
 const END_COMMIT: &str = concat!("SELECT tidegate.sample(), ", transaction!(), "; COMMIT");
 /// Behind the commit: a statement of its own, on the server connection that committed.
-const COMMIT: &str = "COMMIT; SELECT tidegate.capture()";
+///
+/// The statement before COMMIT fails in a transaction that PostgreSQL aborted; COMMIT alone would
+/// roll it back and call that success.
+const COMMIT: &str = "SELECT ''; COMMIT; SELECT tidegate.capture()";
 const BEFORE_COMMIT: &str = "SELECT tidegate.before(); COMMIT; SELECT tidegate.capture()";
 
 /// What a reading transaction says where it begins.
@@ -140,7 +143,7 @@ pub(crate) async fn commit(client: &Client, before: bool) -> Result<Committed, E
     let mut answer = pin!(client.simple_query_raw(batch).await?);
     let mut committed = Committed { before: String::new(), capture: Ok(None) };
     // COMMIT is the last statement but one.
-    let mut until_commit = if before { 2 } else { 1 };
+    let mut until_commit = 2;
     while let Some(message) = answer.next().await {
         match message {
             Ok(SimpleQueryMessage::CommandComplete(_)) if until_commit > 0 => until_commit -= 1,

@@ -39,10 +39,10 @@ pub enum WriteError<T, E> {
     StatementPooling(Error),
     /// The caller's statements failed; they were rolled back.
     Body(E),
-    /// The server refused the commit; nothing was written.
+    /// The server refused the commit, or had aborted the transaction; nothing was written.
     NotCommitted(Error),
     /// The answer to COMMIT was lost: it may be written or not. The session's next read demands
-    /// what the leader has then, and so sees it if it was.
+    /// what the leader has then, and so sees it if it was committed by then.
     CommitUnknown(Error),
     /// It was committed and is not recorded. Do not write it again. The session's later calls bring
     /// what is missing; another device or process of the session may read behind it until then.
@@ -129,8 +129,8 @@ impl Session {
     ///
     /// The connection may be direct or behind a pooler, by transaction or by session.
     ///
-    /// `body` must not end the transaction itself. A transaction that PostgreSQL aborted and whose
-    /// error `body` swallowed is rolled back by COMMIT without an error, as ever.
+    /// `body` must not end the transaction itself. If PostgreSQL aborted it and `body` swallowed the
+    /// error, it is rolled back and [`WriteError::NotCommitted`].
     ///
     /// # Errors
     /// [`WriteError`], which says whether it was written.
@@ -164,10 +164,8 @@ impl Session {
             Ok(committed) => committed,
             Err(error) if certainly_refused(&error) => {
                 doubt.dispel();
-                if self.reads_before() {
-                    // A batch that failed before its COMMIT left the transaction open.
-                    drop(sql::rollback(connection).await);
-                }
+                // A batch that failed before its COMMIT left the transaction open.
+                drop(sql::rollback(connection).await);
                 return Err(WriteError::NotCommitted(error));
             }
             Err(error) => return Err(WriteError::CommitUnknown(error)),
