@@ -32,8 +32,8 @@ pub struct Partition {
     last: Option<Epoch>,
     /// The row being written.
     writing: Option<Epoch>,
-    /// A row that was refused is not tried again before.
-    row_due_at: Instant,
+    /// The row that was tried last, and when it may be tried again.
+    row_due: Option<(Epoch, Instant)>,
     /// The latest time at which somebody asked for fresh observations of all nodes.
     hurry: Option<Instant>,
     facts_dirty: bool,
@@ -55,7 +55,7 @@ impl Partition {
             quarantines,
             last: None,
             writing: None,
-            row_due_at: Instant::default(),
+            row_due: None,
             hurry: None,
             facts_dirty: false,
             facts_stored_at: None,

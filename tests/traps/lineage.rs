@@ -16,12 +16,41 @@ use super::stage::on_both_majors;
 
 on_both_majors! {
     a_role_without_select => trap_role_without_select_pg15, trap_role_without_select_pg18;
+    pruned_rows => trap_pruned_rows_pg15, trap_pruned_rows_pg18;
     a_role_of_the_application => trap_raw_query_aborts_the_transaction_pg15,
         trap_raw_query_aborts_the_transaction_pg18;
     a_role_without_statistics => trap_role_without_statistics_pg15,
         trap_role_without_statistics_pg18;
     a_role_without_usage_or_insert => trap_role_without_usage_or_insert_pg15,
         trap_role_without_usage_or_insert_pg18;
+}
+
+/// Old rows are deleted, and the leader begins a life while the newest cannot be read: a row
+/// written then would be a root below the last one, for good.
+async fn pruned_rows(major: Major) {
+    let bench = Bench::set(major, 1).await;
+    let desk = Desk::open(bench.options().await).await;
+    let leader = bench.leader();
+    for id in [1, 2] {
+        leader.restart(Stop::Fast).await.expect("a restart");
+        desk.until_lives(leader).await;
+        let token = desk.record(&bench.commit(id).await).await;
+        desk.until_served_by(&token, "r1").await;
+    }
+    let prune = "delete from tidegate.lineage where n < (select max(n) from tidegate.lineage)";
+    leader.sql(prune).await.expect("somebody tidies up");
+    leader.sql("revoke select on tidegate.lineage from tidegate").await.expect("revoked");
+    desk.until_node("l", |node| !node.poll_error.is_empty()).await;
+    leader.restart(Stop::Fast).await.expect("a restart");
+    desk.until_lives(leader).await;
+    let token = desk.record(&bench.commit(3).await).await;
+    assert_eq!(named(&desk.select(&token, either_now()).await), "l");
+
+    leader.sql("grant select on tidegate.lineage to tidegate").await.expect("granted");
+    desk.until_served_by(&token, "r1").await;
+    assert!(bench.shows("r1", 3).await);
+    let depths = "select string_agg(n::text, ' ' order by n) from tidegate.lineage";
+    assert_eq!(leader.value::<String>(depths).await.expect("rows"), "3 4");
 }
 
 /// A service whose role lost a right: nobody is served by what cannot be told, and all is well

@@ -149,7 +149,9 @@ impl Partition {
             // Whoever wrote it: it stands.
             self.snapshot.row_unwritable = false;
         }
-        if !polled || written || self.writing == Some(leader.epoch) || now < self.row_due_at {
+        let tried = self.row_due.filter(|(epoch, _)| *epoch == leader.epoch);
+        let too_early = tried.is_some_and(|(_, due)| now < due);
+        if !polled || written || self.writing == Some(leader.epoch) || too_early {
             return;
         }
         let Some((parent, fork)) = self.snapshot.history.origin(leader.epoch) else { return };
@@ -170,6 +172,8 @@ impl Partition {
         effects: &mut Vec<Effect>,
     ) {
         self.writing = self.writing.filter(|writing| *writing != epoch);
+        // A row that stands may yet not be the last one shown: asking at once again is of no use.
+        self.row_due = Some((epoch, now + self.snapshot.settings.store_interval));
         let mut disputed = false;
         match outcome {
             RowOutcome::Stands(row) => {
@@ -182,14 +186,12 @@ impl Partition {
             RowOutcome::NotThere => return,
             RowOutcome::NoTable => {
                 self.snapshot.row_unwritable = false;
-                self.row_due_at = now + self.snapshot.settings.store_interval;
             }
             RowOutcome::Failed => {
                 if !self.snapshot.row_unwritable {
                     effects.push(Effect::Emit(Notable::RowUnwritable(epoch)));
                 }
                 self.snapshot.row_unwritable = true;
-                self.row_due_at = now + self.snapshot.settings.store_interval;
             }
         }
         self.publish(effects);

@@ -54,7 +54,7 @@ pub fn decide(
     }
     if policy.may_fall_back
         && is_provable
-        && let Some(leader) = leader()
+        && let Some(leader) = snapshot.session_leader(now)
     {
         steps.push(Step::Leader { leader, fallback: true });
     }
@@ -207,7 +207,7 @@ pub struct Shadow {
 
 /// Judges the node the application would have read by itself.
 pub fn shadow(ready: &Ready, snapshot: &Snapshot, node: NodeId, now: Instant) -> Shadow {
-    let leads = snapshot.named_leader(now).is_some_and(|leader| leader.node == node);
+    let leads = snapshot.session_leader(now).is_some_and(|leader| leader.node == node);
     let is_provable = ready.unprovable.is_none()
         && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
     let fresh = is_provable && (leads || snapshot.satisfies(node, &ready.floor, now));

@@ -130,6 +130,14 @@ impl Snapshot {
         fit.then_some(leader)
     }
 
+    /// The leader, if it may be named and may serve a session: on a major that was not tested it
+    /// could have crashed unseen, and lost what sessions depend on.
+    pub fn session_leader(&self, now: Instant) -> Option<Contender> {
+        let leader = self.named_leader(now)?;
+        let view = self.view(leader.node)?;
+        self.settings.accepted_majors.contains(&view.server_major).then_some(leader)
+    }
+
     /// Says whether `place` covers all of a floor; else the first thing it lacks.
     pub fn coverage(&self, place: &Place, floor: &Floor) -> Coverage {
         if !floor.holds_under(&self.leadership, &self.history) {

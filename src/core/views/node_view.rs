@@ -243,7 +243,12 @@ impl NodeView {
 
     /// Lifts the quarantine of this incarnation, by an operator's word.
     pub fn resume(&mut self) {
-        self.quarantine = None;
+        if self.quarantine.take().is_some() {
+            // What it showed before it went back is no measure of what it shows now.
+            self.role = ViewRole::Standby;
+            self.applied = None;
+            self.proven.clear();
+        }
         self.former.clear();
         self.shown = self.row.into_iter().collect();
     }

@@ -116,6 +116,12 @@ impl<'a> Connection<'a> {
     ) -> Result<RowOutcome, SourceError> {
         let target = self.target;
         let failed = |error| from_driver(&target.address, &error);
+        if let Some(fault) = self.table.fault.filter(|_| self.table.with_rows.is_none())
+            && fault != Fault::SchemaMissing
+        {
+            // What the row should follow cannot be read.
+            return Err(failure(&target.address, Class::Rejected, fault.to_string()));
+        }
         let columns = Columns::from(row);
         let system = polled.system.to_string();
         let own = target.guards.guarded_insert();

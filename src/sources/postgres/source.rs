@@ -18,8 +18,11 @@ use super::target::Target;
 use crate::clock::Clock;
 use crate::ports::{Command, Demand, PositionSource, Reading, SourceError};
 
-/// Polls are never sent closer than this, whatever is demanded; a sample is sent at once.
+/// Polls are never sent closer than this, whatever interval is demanded.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Samples that are demanded come so far apart: no caller makes a node be polled faster than
+/// somebody who waits does.
+const SAMPLES_APART: Duration = Duration::from_millis(2);
 
 /// The runtime's timers count in milliseconds: one that nothing disturbs ends at most this late.
 const TIMER_STEP: Duration = Duration::from_millis(1);
@@ -159,11 +162,12 @@ async fn ask_until_it_fails(
 
 impl Polled {
     /// When the next poll is due: an interval after the last one was, so that late timers do not
-    /// add up; `None`: at once, if a sample is demanded that the last one is too old for.
+    /// add up; nearly at once, if a sample is demanded that the last one is too old for. `None`:
+    /// there was no poll yet.
     fn next_due(&self, demand: Demand) -> Option<Instant> {
         let sent_at = self.sent_at?;
         match demand.sample_after {
-            Some(after) if sent_at < after => None,
+            Some(after) if sent_at < after => Some(sent_at + SAMPLES_APART),
             Some(_) | None => {
                 Some(sent_at + demand.interval.saturating_sub(self.late).max(INTERVAL_MIN))
             }
@@ -232,6 +236,15 @@ mod tests {
     fn timers_that_end_late_do_not_slow_the_pace() {
         let (interval, late) = (Duration::from_millis(2), Duration::from_micros(900));
         assert_eq!(span(500, interval, late), interval * 500 + late);
+    }
+
+    #[test]
+    fn samples_that_are_demanded_again_and_again_are_no_faster_than_who_waits() {
+        let sent_at = Instant::default() + Duration::from_secs(1);
+        let polled = Polled { sent_at: Some(sent_at), late: Duration::ZERO };
+        let after = Some(sent_at + Duration::from_micros(10));
+        let demand = Demand { interval: Duration::from_millis(250), sample_after: after };
+        assert_eq!(polled.next_due(demand), Some(sent_at + SAMPLES_APART));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_core::guards::Guards;
-use tidegate_core::lineage::{Fork, Incarnation};
-use tidegate_core::partition::{Effect, Event, Need, NeedId, Pace, WaitEnd, WaitFor};
+use tidegate_core::lineage::{Fork, Incarnation, LineageRow};
+use tidegate_core::partition::{Effect, Event, Need, NeedId, Pace, RowOutcome, WaitEnd, WaitFor};
 use tidegate_core::trail::Resolution;
 use tidegate_core::wait::WaitId;
 
@@ -66,6 +66,22 @@ fn a_refused_row_is_not_asked_for_with_every_poll() {
     stage.play("pass 2s");
     let told = stage.tell("a leads 1:a1 at 0/414", Told::Notables);
     assert_eq!(told, ["a leads: write row 1:a1 on a"]);
+}
+
+#[test]
+fn a_row_that_stands_and_is_not_shown_is_not_asked_for_with_every_poll() {
+    let (led, fork) = (epoch("1:a1"), Fork::Unknown);
+    let row = LineageRow { epoch: led, parent: None, fork, n: 1 };
+    for outcome in [RowOutcome::Stands(row), RowOutcome::NotThere] {
+        let mut stage = after("rows are kept back\na leads 1:a1 at 0/412");
+        stage.handle(Event::RowWritten { epoch: epoch("1:a1"), outcome });
+        let asked = |effects: &[Effect]| {
+            effects.iter().any(|effect| matches!(effect, Effect::WriteRow { .. }))
+        };
+        assert!(!asked(&stage.play("a leads 1:a1 at 0/413")), "{outcome:?}");
+        stage.play("pass 2s");
+        assert!(asked(&stage.play("a leads 1:a1 at 0/414")), "{outcome:?}");
+    }
 }
 
 #[test]
@@ -244,4 +260,17 @@ fn a_late_answer_of_an_ended_life_teaches_nothing() {
     let told = stage.tell("b leads 2:b1 at 0/450 replay 0/400 row 1:a1 sent 25", Told::Notables);
     assert!(told.is_empty(), "{told:?}");
     assert!(!stage.snapshot().history.knows(epoch("2:b1")));
+}
+
+#[test]
+fn a_leader_that_went_back_leads_again_once_an_operator_vouches_for_it() {
+    let mut stage = after(SEEN);
+    stage.play("a leads 1:a1 at 0/300");
+    assert!(stage.snapshot().named_leader(stage.now()).is_none(), "it went back");
+    stage.play("resume a");
+    for line in ["a leads 1:a1 at 0/301", "a leads 1:a1 at 0/302"] {
+        stage.play(line);
+        let leader = stage.snapshot().named_leader(stage.now());
+        assert!(leader.is_some(), "resumed, and out again: {:?}", stage.snapshot().views[0]);
+    }
 }
