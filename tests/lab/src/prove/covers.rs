@@ -1,9 +1,12 @@
 //! A million verdicts of the core, compared with the records themselves.
 
+use std::panic::resume_unwind;
+use std::thread::ScopedJoinHandle;
+
 use tidegate_core::guards::Guards;
 use tidegate_sim::covers::{Found, STEPS, worlds};
 
-use super::say;
+use super::{at_least, say};
 use crate::claims::{Claims, Op};
 
 const VERDICTS: u64 = 1_000_000;
@@ -19,10 +22,12 @@ pub(super) fn prove(claims: &mut Claims, threads: usize) {
             .map(|part| (part * share + 1, ((part + 1) * share).min(last)))
             .map(|(first, last)| scope.spawn(move || worlds(first..=last, Guards::on())))
             .collect();
-        let joined = parts.into_iter().filter_map(|part| part.join().ok());
-        joined.fold(Found::default(), Found::add)
+        let joined = parts.into_iter().map(ScopedJoinHandle::join);
+        joined.map(|part| part.unwrap_or_else(|panic| resume_unwind(panic)))
+            .fold(Found::default(), Found::add)
     });
     say(format_args!("covers: {found}"));
+    at_least(claims, "covers: verdicts compared", VERDICTS, found.cases, found.cases);
     claims.count("covers: verdicts that disagree", found.disagreements, 0, found.cases);
     for (name, [said, so]) in
         [("alive", found.alive), ("lost", found.lost), ("covered", found.covered)]
