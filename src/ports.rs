@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -151,7 +152,7 @@ pub trait PositionSource: Send + 'static {
 }
 
 /// The keyed hash a subject is stored under. The raw subject never leaves the request.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SubjectKey([u8; 16]);
 
 impl SubjectKey {
@@ -163,6 +164,14 @@ impl SubjectKey {
     /// The bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+}
+
+impl Hash for SubjectKey {
+    /// Half of it: what is a keyed hash already needs no mixing, and `Eq` compares the whole.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [first, ..] = self.0.as_chunks::<8>().0 else { return };
+        state.write_u64(u64::from_le_bytes(*first));
     }
 }
 
@@ -208,9 +217,13 @@ pub enum StoreError {
 
 /// Keeps, per subject, what its sessions depend on. One conformance suite holds for all kinds.
 pub trait TokenStore: Send + Sync + 'static {
-    /// As [`Self::lookup`], from a store that needs to ask nobody; `None`: this one does.
-    fn lookup_at_once(&self, key: SubjectKey) -> Option<Result<Option<SessionToken>, StoreError>> {
-        let _ = key;
+    /// As [`Self::lookup`] at `now`, from a store that needs to ask nobody; `None`: this one does.
+    fn lookup_at_once(
+        &self,
+        key: SubjectKey,
+        now: Instant,
+    ) -> Option<Result<Option<SessionToken>, StoreError>> {
+        let _ = (key, now);
         None
     }
 

@@ -7,6 +7,7 @@ use tidegate_core::snapshot::Lag;
 use tidegate_core::token::{Notice, NoticeKind};
 use tidegate_proto::v1;
 
+use super::texts;
 use crate::partitions::handle::Reach;
 use crate::partitions::{PartitionHandle, Partitions};
 use crate::reads::{Answer, Named, Recorded, Selected, Waited, WaitedFor};
@@ -44,7 +45,7 @@ fn node(handle: &PartitionHandle, named: &Named) -> v1::Node {
 fn served(handle: &PartitionHandle, named: &Named, waited: Duration) -> v1::Served {
     v1::Served {
         node: Some(node(handle, named)),
-        acceptable_incarnations: named.incarnations.iter().map(ToString::to_string).collect(),
+        acceptable_incarnations: named.incarnations.iter().map(texts::incarnation).collect(),
         leader: named.timeline.map(|timeline| v1::LeaderCheck { timeline }),
         stale: None,
         waited: Some(duration(waited)),
@@ -78,7 +79,7 @@ pub fn select(
         notices: notices(partitions, &selected.notices),
         valid_for: selected.valid_for.map(duration),
         shadow: selected.shadow.map(shadow),
-        epoch: selected.epoch,
+        epoch: texts::epoch(selected.epoch),
     }
 }
 
@@ -108,7 +109,7 @@ pub fn wait(
         eta: None,
         best: waited.best.map(lag),
         reason: reason(waited.reason).into(),
-        epoch: waited.epoch,
+        epoch: texts::epoch(waited.epoch),
     }
 }
 

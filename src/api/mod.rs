@@ -4,6 +4,7 @@
 //! - `route`: its stream, which carries the same calls
 //! - `admin`: `AdminService`
 //! - `parse`, `build`: messages into the rooms' types and back
+//! - `texts`: incarnations and epochs as answers write them
 //! - `count`: what is counted of reads and waits
 //! - `status`: every error of the API
 //!
@@ -16,6 +17,7 @@ pub mod parse;
 pub mod route;
 pub mod routing;
 pub mod status;
+mod texts;
 
 pub use admin::Admin;
 pub use routing::{ApiLimits, Gatekeeper, Routing};

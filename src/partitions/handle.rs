@@ -1,6 +1,7 @@
 //! `PartitionHandle`: what requests hold of a partition. Reads its snapshot without a lock, and
 //! asks its task for everything else.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -187,6 +188,12 @@ impl PartitionHandle {
     /// What is known of it now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.load_full()
+    }
+
+    /// As [`Self::snapshot`], for who looks and waits for nothing meanwhile: readers do not count
+    /// themselves where all of them would write.
+    pub(crate) fn snapshot_held(&self) -> impl Deref<Target = Arc<Snapshot>> + use<> {
+        self.snapshot.load()
     }
 
     /// The node of this name.

@@ -8,7 +8,7 @@ use tidegate_core::routing::{Reason, Step, decide};
 use tidegate_core::trail::{Ready, resolve_into};
 
 use super::judged::Demanded;
-use super::select::{End, Ended, Judged};
+use super::select::{End, Ended};
 use super::{Caller, ReadError, Reads, SelectAsked, Selected};
 use crate::sessions::{Asked, TokenStore, Whom};
 
@@ -30,11 +30,11 @@ impl<S: TokenStore> Reads<S> {
         let previous = handle.node(&asked.previous);
         let (subject, max_token_chars) = (caller.subject.as_str(), caller.max_token_chars);
         let session = Asked { subject, tokens: &caller.tokens, max_token_chars };
-        let holder = self.sessions.identify_at_once(session)?;
+        let holder = self.sessions.identify_at_once(session, since)?;
         let demanded = Demanded::by(&asked.policy, since);
         // One reading for all: nothing is awaited from here on.
         let now = self.clock.now();
-        let snapshot = handle.snapshot();
+        let snapshot = handle.snapshot_held();
         let requested = self.requested(handle, &holder, demanded, false, &snapshot);
         let mut ready = Ready::default();
         if resolve_into(&mut ready, &requested, &snapshot.line(now), now).is_some() {
@@ -49,7 +49,6 @@ impl<S: TokenStore> Reads<S> {
         let end = End::serve(*node, Reason::Covered);
         let ended = Ended { end, shadow: None, parked_since: None, cap_full: None };
         let committed = self.sessions.unchanged(&holder, Whom::Read(asked.raise));
-        let judged = Judged { ready, snapshot, plan };
-        Some(self.answered(handle, &holder, asked, &judged, ended, committed))
+        Some(self.answered(handle, &holder, asked, (&ready, &snapshot), ended, committed))
     }
 }

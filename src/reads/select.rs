@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::few::Few;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Contender;
 use tidegate_core::lineage::{Epoch, Incarnation};
@@ -32,8 +33,8 @@ const SAMPLE_BUDGET: Duration = Duration::from_millis(50);
 pub struct Named {
     /// Which.
     pub node: NodeId,
-    /// The lives the answer is true for.
-    pub incarnations: Vec<Incarnation>,
+    /// The lives the answer is true for; one as a rule, which lies in place.
+    pub incarnations: Few<Incarnation>,
     /// For a leader: the timeline it must be on, not in recovery.
     pub timeline: Option<u32>,
 }
@@ -76,8 +77,8 @@ pub struct Selected {
     pub valid_for: Option<Duration>,
     /// What the node the application would have read had.
     pub shadow: Option<Shadow>,
-    /// The leader's epoch, for people.
-    pub epoch: String,
+    /// The leader's epoch, for people; `None`: no leader was seen.
+    pub epoch: Option<Epoch>,
 }
 
 /// What a select asks besides its session.
@@ -234,7 +235,7 @@ impl<S: TokenStore> Reads<S> {
     ) -> Result<Selected, ReadError> {
         let change = self.change_of(handle, holder, &judged.ready);
         let committed = self.sessions.commit(holder, change, Whom::Read(asked.raise)).await?;
-        self.answered(handle, holder, asked, &judged, ended, committed)
+        self.answered(handle, holder, asked, (&judged.ready, &judged.snapshot), ended, committed)
     }
 
     /// The answer to a read whose walk ended, and whose holders were raised.
@@ -243,7 +244,7 @@ impl<S: TokenStore> Reads<S> {
         handle: &PartitionHandle,
         holder: &Holder,
         asked: &SelectAsked,
-        Judged { ready, snapshot, .. }: &Judged,
+        (ready, snapshot): (&Ready, &Snapshot),
         ended: Ended,
         committed: Committed,
     ) -> Result<Selected, ReadError> {
@@ -291,16 +292,16 @@ impl<S: TokenStore> Reads<S> {
             notices: committed.notices,
             valid_for: valid,
             shadow: ended.shadow,
-            epoch: epoch_text(snapshot),
+            epoch: epoch_of(snapshot),
         })
     }
 }
 
 /// A read as judged once.
-pub(super) struct Judged {
-    pub(super) ready: Ready,
-    pub(super) snapshot: Arc<Snapshot>,
-    pub(super) plan: Plan,
+struct Judged {
+    ready: Ready,
+    snapshot: Arc<Snapshot>,
+    plan: Plan,
 }
 
 /// How a walk ended.
@@ -353,7 +354,7 @@ pub(super) fn name_replica(snapshot: &Snapshot, node: NodeId) -> Named {
 pub(super) fn name_leader(snapshot: &Snapshot, leader: Contender) -> Named {
     Named {
         timeline: Some(leader.epoch.timeline),
-        incarnations: vec![leader.epoch.incarnation(system_of(snapshot, leader))],
+        incarnations: Few::one(leader.epoch.incarnation(system_of(snapshot, leader))),
         node: leader.node,
     }
 }
@@ -363,8 +364,7 @@ fn system_of(snapshot: &Snapshot, leader: Contender) -> tidegate_core::lineage::
     view.map_or(tidegate_core::lineage::SystemId::new(0), |view| view.incarnation.system)
 }
 
-/// The epoch of the leader, as text for people and logs.
-pub(super) fn epoch_text(snapshot: &Snapshot) -> String {
-    let heads = snapshot.leadership.heads();
-    heads.first().map_or_else(String::new, Epoch::to_string)
+/// The epoch of the leader.
+pub(super) fn epoch_of(snapshot: &Snapshot) -> Option<Epoch> {
+    snapshot.leadership.heads().first().copied()
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::instant::Instant;
+use tidegate_core::lineage::Epoch;
 use tidegate_core::partition::{WaitEnd, WaitFor};
 use tidegate_core::routing::Reason;
 use tidegate_core::snapshot::{Lag, Snapshot, WhyNot};
@@ -12,7 +13,7 @@ use tidegate_core::trail::{Known, Ready, Unprovable};
 use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
-use super::select::{Named, epoch_text, name_leader, name_replica};
+use super::select::{Named, epoch_of, name_leader, name_replica};
 use super::{Caller, ReadError, Reads, node_of};
 use crate::partitions::PartitionHandle;
 use crate::sessions::TokenStore;
@@ -62,8 +63,8 @@ pub struct Waited {
     pub notices: Vec<Notice>,
     /// How far the best replica is behind.
     pub best: Option<Lag>,
-    /// The leader's epoch, for people.
-    pub epoch: String,
+    /// The leader's epoch, for people; `None`: no leader was seen.
+    pub epoch: Option<Epoch>,
 }
 
 impl<S: TokenStore> Reads<S> {
@@ -142,7 +143,7 @@ impl<S: TokenStore> Reads<S> {
         until: Instant,
     ) -> Result<Option<WaitedFor>, ReadError> {
         let now = self.clock.now();
-        let leader = snapshot.named_leader(now);
+        let leader = snapshot.session_leader(now);
         if let Some(leader) = leader.filter(|leader| Some(leader.node) == named) {
             return Ok(Some(WaitedFor::Fresh(name_leader(snapshot, leader))));
         }
@@ -203,7 +204,7 @@ impl<S: TokenStore> Reads<S> {
             token: committed.token,
             notices: committed.notices,
             best,
-            epoch: epoch_text(&snapshot),
+            epoch: epoch_of(&snapshot),
         })
     }
 }

@@ -122,16 +122,18 @@ impl<S: TokenStore> Sessions<S> {
         Ok(Holder::new(carried, asked.tokens.len(), named, body_bytes))
     }
 
-    /// As [`Self::identify`], if that takes no waiting; `None`: it does, or it fails.
-    pub fn identify_at_once(&self, asked: Asked<'_>) -> Option<Holder> {
+    /// As [`Self::identify`] at `now`, if that takes no waiting; `None`: it does, or it fails.
+    ///
+    /// A reading of the clock from before the lookup asks for no less: a barrier stands longer.
+    pub fn identify_at_once(&self, asked: Asked<'_>, now: Instant) -> Option<Holder> {
         asked.within(&self.limits).ok()?;
         let carried = asked.carried(&self.keyring).ok()?;
         let named = if asked.subject.is_empty() {
             None
         } else {
             let key = self.subjects.key(&self.tenant, asked.subject);
-            let record = self.store.lookup_at_once(key)?;
-            Some(self.named_by(key, record))
+            let record = self.store.lookup_at_once(key, now)?;
+            Some(self.named_by(key, record, now))
         };
         let body_bytes = asked.body_bytes(&self.limits);
         Some(Holder::new(carried, asked.tokens.len(), named, body_bytes))
@@ -140,17 +142,22 @@ impl<S: TokenStore> Sessions<S> {
     async fn named(&self, asked: Asked<'_>) -> Named {
         let key = self.subjects.key(&self.tenant, asked.subject);
         let record = self.store.lookup(key).await;
-        self.named_by(key, record)
+        self.named_by(key, record, self.clock.now())
     }
 
     /// The subject of `key`, of which the store has just said `record`.
-    fn named_by(&self, key: SubjectKey, record: Result<Option<SessionToken>, StoreError>) -> Named {
+    fn named_by(
+        &self,
+        key: SubjectKey,
+        record: Result<Option<SessionToken>, StoreError>,
+        looked_at: Instant,
+    ) -> Named {
         if let Err(error) = &record {
             tracing::debug!(%error, "a session is unknown: its record could not be looked up");
         }
         // Read after the lookup: what the store forgot before it is known by then.
         let guard = self.guard.load_full();
-        Named { key, record, guard, looked_at: self.clock.now(), guards: self.guards }
+        Named { key, record, guard, looked_at, guards: self.guards }
     }
 
     /// Raises the holders of a caller by what a call judged or learned, and seals the token.

@@ -5,6 +5,7 @@
 //! start, which forgets everything, means for lookups is for the core's `store_guard` to say.
 
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,6 +24,9 @@ const SWEEP_APART_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Own bytes are read back whatever their size; the core bounds what one record holds.
 const OWN_BYTES: BodyLimits = BodyLimits { bytes: usize::MAX, components: usize::MAX };
 
+/// Bytes of a body that lies in the place of its record: one mark of one partition needs 35.
+const IN_PLACE_BYTES: usize = 46;
+
 /// Keeps the records of subjects in this process, for one instance.
 ///
 /// Invariant: at most `limit` records; none is given out that was unused for `lifetime`.
@@ -40,7 +44,7 @@ impl MemoryStore {
     /// twice the gate (`d_max`), else a session could be forgotten that still needs it.
     pub fn new(limit_subjects: usize, lifetime: Duration, clock: Clock) -> Self {
         let records = Records {
-            by_subject: DashMap::new(),
+            by_subject: DashMap::default(),
             held: AtomicUsize::new(0),
             limit: limit_subjects,
             lifetime,
@@ -72,8 +76,12 @@ impl MemoryStore {
 }
 
 impl TokenStore for MemoryStore {
-    fn lookup_at_once(&self, key: SubjectKey) -> Option<Result<Option<SessionToken>, StoreError>> {
-        Some(Ok(self.records.lookup(key, self.clock.now())))
+    fn lookup_at_once(
+        &self,
+        key: SubjectKey,
+        now: Instant,
+    ) -> Option<Result<Option<SessionToken>, StoreError>> {
+        Some(Ok(self.records.lookup(key, now)))
     }
 
     async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
@@ -95,18 +103,71 @@ impl TokenStore for MemoryStore {
 
 /// The records themselves. The time comes in with each call.
 struct Records {
-    by_subject: DashMap<SubjectKey, Record>,
+    by_subject: DashMap<SubjectKey, Record, BuildHasherDefault<KeyHasher>>,
     /// How many there are: a map of shards cannot be counted while one of them is held.
     held: AtomicUsize,
     limit: usize,
     lifetime: Duration,
 }
 
+/// Takes a [`SubjectKey`] for what it is: a keyed hash that needs no second one.
+#[derive(Default)]
+struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        // Not what a subject key writes; any hash is right, and this one tells keys apart.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// One record, as a token body.
 struct Record {
-    body: Box<[u8]>,
+    body: Body,
     /// In nanoseconds, so that a lookup, which shares its shard, can set it.
     used_at: AtomicU64,
+}
+
+/// The bytes of one record. A subject of one partition is found with its entry: no store fits the
+/// caches, and each place more is another trip to memory.
+enum Body {
+    InPlace { length: u8, bytes: [u8; IN_PLACE_BYTES] },
+    Apart(Box<[u8]>),
+}
+
+impl Body {
+    fn of(body: &[u8]) -> Self {
+        let mut bytes = [0; IN_PLACE_BYTES];
+        match (bytes.get_mut(..body.len()), u8::try_from(body.len())) {
+            (Some(room), Ok(length)) => {
+                room.copy_from_slice(body);
+                Self::InPlace { length, bytes }
+            }
+            // A copy of the right size: shrinking the buffer it was written to would leave holes
+            // between records, twice their size.
+            _ => Self::Apart(Box::from(body)),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            // A length that is too large would read as no token, and so as unknown.
+            Self::InPlace { length, bytes } => {
+                bytes.get(..usize::from(*length)).unwrap_or_default()
+            }
+            Self::Apart(bytes) => bytes,
+        }
+    }
 }
 
 impl fmt::Debug for Records {
@@ -117,14 +178,13 @@ impl fmt::Debug for Records {
 
 impl Record {
     fn of(token: &SessionToken, now: Instant) -> Self {
-        // When it was issued is for tokens that travel. A copy of the right size: shrinking the
-        // buffer it was written to would leave holes between records, twice their size.
-        let body = Box::from(token.encode(0).as_slice());
+        // When it was issued is for tokens that travel.
+        let body = Body::of(&token.encode(0));
         Self { body, used_at: AtomicU64::new(now.as_nanos()) }
     }
 
     fn token(&self) -> SessionToken {
-        match SessionToken::decode(&self.body, OWN_BYTES) {
+        match SessionToken::decode(self.body.bytes(), OWN_BYTES) {
             Ok((token, _)) => token,
             Err(error) => {
                 // Never "none": a session that may depend on anything is unknown everywhere.
@@ -215,7 +275,8 @@ mod tests {
     const LIFETIME: Duration = Duration::from_nanos(100);
 
     fn records(limit: usize) -> Records {
-        Records { by_subject: DashMap::new(), held: AtomicUsize::new(0), limit, lifetime: LIFETIME }
+        let (by_subject, held) = (DashMap::default(), AtomicUsize::new(0));
+        Records { by_subject, held, limit, lifetime: LIFETIME }
     }
 
     fn subject(number: u32) -> SubjectKey {
@@ -302,9 +363,21 @@ mod tests {
     #[test]
     fn bytes_that_do_not_decode_are_unknown_and_never_none() {
         let records = records(1);
-        let torn = Record { body: Box::new([1, 2, 3]), used_at: AtomicU64::new(0) };
-        records.by_subject.insert(subject(1), torn);
-        assert!(records.lookup(subject(1), at(1)).is_some_and(|token| token.overflow));
+        for bytes in [&[][..], &[1, 2, 3], &[1; IN_PLACE_BYTES + 1]] {
+            let torn = Record { body: Body::of(bytes), used_at: AtomicU64::new(0) };
+            records.by_subject.insert(subject(1), torn);
+            assert!(records.lookup(subject(1), at(1)).is_some_and(|token| token.overflow));
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_whether_or_not_it_fits_its_place() {
+        for length in [0, 1, IN_PLACE_BYTES, IN_PLACE_BYTES + 1, 300] {
+            let bytes: Vec<u8> = (0..=255).cycle().take(length).collect();
+            assert_eq!(Body::of(&bytes).bytes(), bytes, "{length} bytes");
+        }
+        let one = written(100 << 40).join.encode(0);
+        assert!(one.len() <= IN_PLACE_BYTES, "{} bytes of one partition", one.len());
     }
 
     #[test]
