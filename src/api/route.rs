@@ -105,7 +105,8 @@ impl<S: TokenStore, G: Gatekeeper> Answers<S, G> {
     ) -> Poll<Option<Result<v1::RouteResponse, Status>>> {
         loop {
             // Also after each request: it may have begun a call, or cancelled one.
-            while let Poll::Ready(Some((correlation, ended))) = self.calls.poll_next_unpin(context)
+            while !self.calls.is_empty()
+                && let Poll::Ready(Some((correlation, ended))) = self.calls.poll_next_unpin(context)
             {
                 self.running.remove(&correlation);
                 if let Ok(frame) = ended {
@@ -148,11 +149,19 @@ impl<S: TokenStore, G: Gatekeeper> Answers<S, G> {
         frame: Option<Ask>,
         context: &mut Context<'_>,
     ) -> Option<Answer> {
-        let ask = match admitted(&self.routing, frame, &mut self.running, correlation) {
-            Admitted::Call(ask) => ask,
-            Admitted::Done => return None,
-            Admitted::Refused(refused) => return Some(Answer::Error(status::frame(&refused))),
+        let Some(ask) = frame else {
+            let refused = status::field("frame", "a frame must carry a call");
+            return Some(Answer::Error(status::frame(&refused)));
         };
+        if matches!(ask, Ask::Cancel(_)) {
+            if let Some(call) = self.running.get(&correlation) {
+                call.abort();
+            }
+            return None;
+        }
+        if let Some(refused) = self.refused(correlation) {
+            return Some(Answer::Error(status::frame(&refused)));
+        }
         let mut call = match self.begun(ask) {
             Ok(answered) => return Some(answered),
             Err(call) => call,
@@ -165,6 +174,16 @@ impl<S: TokenStore, G: Gatekeeper> Answers<S, G> {
         self.running.insert(correlation, handle);
         self.calls.push(Call { correlation, answer: Abortable::new(call, registration) });
         None
+    }
+
+    /// Says why no call of this number is taken now, if none is.
+    fn refused(&self, correlation: u64) -> Option<Status> {
+        if self.running.contains_key(&correlation) {
+            let text = format!("correlation {correlation} is in use: number the calls of a stream");
+            return Some(status::field("correlation", text));
+        }
+        let most = self.routing.limits.frames_max;
+        (self.running.len() >= most).then(|| status::frames_full(most))
     }
 
     /// The answer of a call, or its future. Most selects need none.
@@ -203,42 +222,6 @@ impl<S: TokenStore, G: Gatekeeper> Answers<S, G> {
             }
             Ask::Cancel(_) => Ok(failed(status::internal("a cancel was called"))),
         }
-    }
-}
-
-#[expect(clippy::large_enum_variant, reason = "nearly every frame is a call: a box costs each")]
-enum Admitted {
-    Call(Ask),
-    Done,
-    Refused(Status),
-}
-
-fn admitted<S, G>(
-    routing: &Routing<S, G>,
-    frame: Option<Ask>,
-    running: &mut HashMap<u64, AbortHandle>,
-    correlation: u64,
-) -> Admitted {
-    match frame {
-        None => Admitted::Refused(status::field("frame", "a frame must carry a call")),
-        Some(Ask::Cancel(_)) => {
-            if let Some(call) = running.get(&correlation) {
-                call.abort();
-            }
-            Admitted::Done
-        }
-        Some(Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))
-            if running.contains_key(&correlation) =>
-        {
-            let text = format!("correlation {correlation} is in use: number the calls of a stream");
-            Admitted::Refused(status::field("correlation", text))
-        }
-        Some(Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))
-            if running.len() >= routing.limits.frames_max =>
-        {
-            Admitted::Refused(status::frames_full(routing.limits.frames_max))
-        }
-        Some(ask @ (Ask::Select(_) | Ask::Wait(_) | Ask::Record(_))) => Admitted::Call(ask),
     }
 }
 
