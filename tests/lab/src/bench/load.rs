@@ -66,9 +66,9 @@ struct Counted {
 }
 
 impl Counted {
-    fn note(&mut self, since: Instant) {
+    fn note(&mut self, since: Instant, now: Instant) {
         self.answers += 1;
-        self.nanos.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.nanos.push(u64::try_from((now - since).as_nanos()).unwrap_or(u64::MAX));
     }
 }
 
@@ -92,14 +92,14 @@ pub(super) async fn unary(
 
 async fn call(mut client: Client, requests: Requests, until: Instant) -> Result<Counted> {
     let mut counted = Counted::default();
-    loop {
-        let since = Instant::now();
-        if since >= until {
-            return Ok(counted);
-        }
+    let mut since = Instant::now();
+    while since < until {
         check(client.select_replica(requests()).await?.get_ref())?;
-        counted.note(since);
+        let now = Instant::now();
+        counted.note(since, now);
+        since = now;
     }
+    Ok(counted)
 }
 
 /// `Route` streams, one a client, each with so many selects in flight.
@@ -136,9 +136,9 @@ async fn stream(
             Some(Answer::Select(select)) => check(select)?,
             other => bail!("not the answer that is measured: {other:?}"),
         }
-        let sent_at = shared.sent_at(answer.correlation);
-        counted.note(sent_at);
-        if Instant::now() >= until {
+        let now = Instant::now();
+        counted.note(shared.sent_at(answer.correlation), now);
+        if now >= until {
             shared.ended.store(true, Ordering::Relaxed);
         }
         shared.free();

@@ -56,7 +56,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::float_cmp, reason = "these are exact")]
     fn the_median_is_the_middle_whatever_the_order() {
         let cases: [(&[f64], f64, f64, f64); 4] = [
             (&[7.0], 7.0, 7.0, 7.0),
