@@ -32,6 +32,8 @@ corners! {
     NoMark => "no mark could be made of it",
     /// Recorded after a loss of the same failover was acknowledged.
     AfterAcknowledgement => "recorded after its loss was acknowledged",
+    /// A ninth notice while eight wait to be acknowledged: the eight of the latest failovers stay.
+    NinthNotice => "a ninth notice not acknowledged",
     /// A machine taken back to a snapshot of its memory, before the next poll of it.
     TakenBack => "a server taken back, not polled since",
     /// A machine copied while it ran, before a poll of both.

@@ -103,12 +103,12 @@ fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
 }
 
 impl Deps {
-    /// Notes a loss that is not told again, because its like was acknowledged.
-    pub(crate) fn untold(&mut self, notice: &Notice, world: &World) {
+    /// Notes a loss that is not told.
+    pub(crate) fn untold(&mut self, notice: &Notice, why: Corner, world: &World) {
         let loss = Loss::of(notice, world);
         for dep in &mut self.all {
             if loss.concerns(dep, world) && !world.tree.is_in(dep.tip, loss.kept) {
-                dep.unmarked.get_or_insert(Corner::AfterAcknowledgement);
+                dep.unmarked.get_or_insert(why);
             }
         }
     }

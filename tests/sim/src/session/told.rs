@@ -10,6 +10,9 @@ use crate::check::{Breach, Corner, Dep, Deps};
 use crate::instance::Instance;
 use crate::sim::State;
 
+/// Notices a holder keeps until they are acknowledged.
+const NOTICES_MAX: usize = 8;
+
 impl State {
     /// A device learns what was lost; `deps` is what its call was about.
     pub(crate) fn tell(
@@ -24,8 +27,12 @@ impl State {
         let now = self.now;
         // What was acknowledged before is not told again.
         let told = |notice: &&Notice| committed.notices.iter().any(|one| one.id() == notice.id());
-        let acknowledged =
-            |notice: &&Notice| committed.merged.acknowledged().any(|id| id == notice.id());
+        let why = |notice: &Notice| {
+            let acknowledged = committed.merged.acknowledged().any(|id| id == notice.id());
+            let full = committed.merged.notices().count() == NOTICES_MAX;
+            let ninth = full.then_some(Corner::NinthNotice);
+            if acknowledged { Some(Corner::AfterAcknowledgement) } else { ninth }
+        };
         let (fresh, untold): (Vec<Notice>, Vec<Notice>) = fresh.iter().partition(told);
         for notice in fresh.iter().filter(|notice| notice.kind == NoticeKind::WriteLost) {
             self.check.write_lost(notice, deps, leader, &self.world, now);
@@ -35,8 +42,8 @@ impl State {
         let own = &mut devices[device];
         let record = own.subject.map(|subject| &mut store.deps[subject]);
         for holder in [Some(deps), Some(&mut own.deps), record].into_iter().flatten() {
-            for notice in untold.iter().filter(acknowledged) {
-                holder.untold(notice, world);
+            for (notice, why) in untold.iter().filter_map(|one| why(one).map(|why| (one, why))) {
+                holder.untold(notice, why, world);
             }
         }
         own.notices.extend(committed.notices.iter().map(Notice::id));
