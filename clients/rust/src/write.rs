@@ -129,8 +129,8 @@ impl Session {
     ///
     /// The connection may be direct or behind a pooler, by transaction or by session.
     ///
-    /// `body` must not end the transaction itself. If PostgreSQL aborted it and `body` swallowed the
-    /// error, it is rolled back and [`WriteError::NotCommitted`].
+    /// `body` must not end the transaction itself. If PostgreSQL aborted it and `body` swallowed
+    /// the error, it is rolled back, and the answer is [`WriteError::NotCommitted`].
     ///
     /// # Errors
     /// [`WriteError`], which says whether it was written.

@@ -23,7 +23,8 @@ pub(super) fn prove(claims: &mut Claims, threads: usize) {
             .map(|(first, last)| scope.spawn(move || worlds(first..=last, Guards::on())))
             .collect();
         let joined = parts.into_iter().map(ScopedJoinHandle::join);
-        joined.map(|part| part.unwrap_or_else(|panic| resume_unwind(panic)))
+        joined
+            .map(|part| part.unwrap_or_else(|panic| resume_unwind(panic)))
             .fold(Found::default(), Found::add)
     });
     say(format_args!("covers: {found}"));
