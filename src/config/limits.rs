@@ -84,7 +84,8 @@ pub struct Limits {
     /// The longest a read may wait, whatever it asks for. 30 s: past that its caller has given up.
     #[serde(deserialize_with = "duration")]
     pub wait_budget_max: Duration,
-    /// Reads that may wait at once, over all partitions. 100,000 take some 20 MB.
+    /// Reads that may wait at once, over all partitions. 100,000 on streams take some
+    /// 500 MB.
     pub parked_waits: usize,
     /// Freshness fallbacks the leader bears per second, in each partition. 100: a small leader
     /// carries it at its write peak; 0 allows none.

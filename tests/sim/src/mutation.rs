@@ -109,7 +109,8 @@ const TRIALS: [Trial; 28] = [
 ];
 
 fn trial_of(guard: &str) -> &'static Trial {
-    TRIALS.iter().find(|trial| trial.guard == guard).expect("each guard has its trial")
+    let own = TRIALS.iter().find(|trial| trial.guard == guard);
+    own.unwrap_or_else(|| panic!("`{guard}` has no line in TRIALS of tests/sim/src/mutation.rs"))
 }
 
 /// The breaches that count where this guard is switched off.

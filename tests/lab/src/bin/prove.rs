@@ -27,8 +27,7 @@ Examples:
   make prove FROM=700000         other worlds than last time
   make prove ARGS='--part sim'   one part; its claims alone
 
-A violation names its seed; `cargo run -p tidegate-sim --features unsafe-guards -- seed N` lives it
-again and shortens its schedule.
+A violation prints its schedule, shortened, and the command that lives it again.
 
 Exit codes: 0 every claim holds, 1 one does not, 2 wrong arguments."
 )]

@@ -2,6 +2,8 @@
 
 #![expect(clippy::print_stdout, reason = "it is a command")]
 
+use std::process::ExitCode;
+
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 use tidegate_core::guards::Guards;
@@ -14,7 +16,7 @@ use tidegate_sim::{mutation, seeds, shrink};
 /// A seeded world around the pure core: sessions, servers that fail, and an oracle.
 ///
 /// Every run prints the seed that repeats it. Guards are switched off by name only where the crate
-/// was built with `--features unsafe-guards`.
+/// was built with `--features unsafe-guards`. The exit code is 1 where a promise was broken.
 #[derive(Parser, Debug)]
 struct Command {
     #[command(subcommand)]
@@ -95,7 +97,7 @@ fn seed(
     without: Option<&str>,
     trace: bool,
     scale: Scale,
-) -> Result<()> {
+) -> Result<bool> {
     let without = guard_of(without)?;
     let profile = profile.unwrap_or_else(|| Profile::of_seed(seed));
     let options = Options::of(seed, profile, scale, without);
@@ -105,15 +107,20 @@ fn seed(
     }
     println!("{:#?}", lived.figures);
     println!("trace hash {:016x}", lived.hash);
-    match lived.violation {
+    match &lived.violation {
         None => println!("seed {seed} in {}: no promise was broken", profile.name()),
         Some(_) => println!("{}", shrink::failure(&options)),
     }
-    Ok(())
+    Ok(lived.violation.is_none())
 }
 
-fn main() -> Result<()> {
-    match Command::parse().what {
+fn main() -> Result<ExitCode> {
+    Ok(if run(Command::parse().what)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Does what is asked; says whether every promise was kept.
+fn run(what: What) -> Result<bool> {
+    match what {
         What::Seed { seed: number, profile, without, trace, small } => {
             let profile = profile_of(profile.as_deref())?;
             seed(number, profile, without.as_deref(), trace, scale_of(small))
@@ -126,7 +133,7 @@ fn main() -> Result<()> {
                 }
             });
             println!("{summary}");
-            Ok(())
+            Ok(summary.violations.is_empty())
         }
         What::Mutations { guard, tries, catches, threads } => {
             let tries = Tries { seeds_max: tries, catches, survived_max: u64::MAX };
@@ -137,7 +144,7 @@ fn main() -> Result<()> {
             for one in &caught {
                 println!("{one}");
             }
-            Ok(())
+            Ok(caught.iter().all(mutation::Caught::is_good))
         }
     }
 }
