@@ -12,7 +12,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 use crate::capture_wire::pipeline;
 use crate::stage::{
     IN_VAIN, Stage, await_fresh, await_received, await_replay_held, covers, fresh_within,
-    on_both_majors, position_in, shows, text,
+    hold_commits_back, on_both_majors, position_in, shows, text,
 };
 
 on_both_majors! {
@@ -96,7 +96,7 @@ async fn prepared(major: Major) {
 
 /// Lets r1 stop right before the commit record of the next transaction.
 async fn hold(stage: &Stage) {
-    stage.r1().apply_delay(HOUR).await.expect("replay is delayed");
+    hold_commits_back(stage.leader(), stage.r1(), HOUR).await;
 }
 
 /// Waits until r1 has received the row and stands before its commit.

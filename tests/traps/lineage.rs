@@ -69,6 +69,7 @@ async fn a_role_without_select(major: Major) {
     assert!(!state.session_eligible, "{state:?}");
     assert_eq!(state.quarantine_reason, "", "nothing was seen that contradicts itself: {state:?}");
     desk.until_node("l", |node| !node.poll_error.is_empty()).await;
+    desk.until_alarm("LINEAGE_UNWRITABLE", true).await;
     let token = desk.record(&bench.commit(2).await).await;
     assert_eq!(named(&desk.select(&token, of_level(Level::Leader)).await), "l");
     let answer = desk.select(&token, either_now()).await;

@@ -15,8 +15,8 @@ use tidegate_proto::v1::NodeState;
 use tokio_postgres::Config;
 
 use crate::stage::{
-    IN_VAIN, Stage, await_fresh, await_received, await_replay_held, connection, covers, named,
-    on_both_majors, position_in, select, shows, standby_only, text,
+    IN_VAIN, Stage, await_fresh, await_received, await_replay_held, connection, covers,
+    hold_commits_back, named, on_both_majors, position_in, select, shows, standby_only, text,
 };
 
 on_both_majors! {
@@ -30,7 +30,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn delayed(major: Major) {
     let stage = Stage::set(major, 1).await;
-    stage.r1().apply_delay(HOUR).await.expect("replay is delayed");
+    hold_commits_back(stage.leader(), stage.r1(), HOUR).await;
     let evidence = stage.write(1).await;
     await_replay_held(stage.r1(), "RecoveryApplyDelay").await;
     // Everything but the commit is replayed: the position is honest.

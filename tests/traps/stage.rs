@@ -232,6 +232,18 @@ pub(crate) async fn await_received(standby: &Server, position: Lsn) {
     until(&what, LIMIT, || async { standby.value(&question).await }).await.expect("it receives");
 }
 
+/// Delays replay until the test ends the delay; from now on no commit slips through: replay reads
+/// changed settings before each record, and has replayed one that no delay holds.
+pub(crate) async fn hold_commits_back(leader: &Server, standby: &Server, delay: Duration) {
+    standby.apply_delay(delay).await.expect("replay is delayed");
+    let message = "select pg_logical_emit_message(false, 'trap', 'x')::text";
+    let end: String = leader.value(message).await.expect("a record that is no commit");
+    let question = format!("select pg_last_wal_replay_lsn() >= '{end}'::pg_lsn");
+    until("a record is replayed", LIMIT, || async { standby.value(&question).await })
+        .await
+        .expect("it is");
+}
+
 /// Waits until the replay of a standby stands still for this reason.
 pub(crate) async fn await_replay_held(standby: &Server, reason: &str) {
     let question = format!(
