@@ -12,7 +12,7 @@ use tidegate_lab::install::Major;
 use tidegate_lab::rounds::{Reach, RoundsOptions, Sums, run};
 
 /// Rounds of each kind on each of two majors, side by side.
-const ROUNDS: u64 = 480;
+const ROUNDS: u64 = 520;
 /// Rounds of a run that must fail: far more than it takes.
 const ROUNDS_UNSAFE: u64 = 4_000;
 
