@@ -56,11 +56,13 @@ pub(crate) fn violations(guards: &str, table: &str, files: &[Source]) -> Vec<Str
     found
 }
 
-/// Whether a file has the test, and the guard's name as a string to switch it off by.
+/// Whether a file has the test, and the guard's name as a string to switch it off by; nothing in
+/// such a file may be ignored.
 fn switches_off(file: &Source, guard: &str, test: &str) -> bool {
     let code = tokens(&file.text);
     let has_test = code.windows(2).any(|pair| pair[0].text == "fn" && pair[1].text == test);
-    has_test && file.text.contains(&format!("\"{guard}\""))
+    let is_run = !file.text.contains("#[ignore");
+    has_test && is_run && file.text.contains(&format!("\"{guard}\""))
 }
 
 #[test]
@@ -73,6 +75,8 @@ fn a_guard_without_entry_test_or_clause_is_found() {
         violations(guards, table, &[Source::sample("tests/t.rs", tests)])
     };
     assert_eq!(judged(&format!("{gate}{cap}"), tests), Vec::<String>::new());
+    let ignored = tests.replace("fn a_cap", "#[ignore] fn a_cap");
+    assert_eq!(judged(&format!("{gate}{cap}"), &ignored).len(), 2, "who is ignored shows nothing");
     let bad = [
         (gate.to_owned(), tests, "is missing"),
         (format!("{gate}{cap}").replace("4.4", "4.5"), tests, "has clause"),
