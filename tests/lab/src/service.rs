@@ -56,8 +56,9 @@ impl ServiceOptions {
         self
     }
 
-    /// Sets one of `[limits]`; strings come with their quotes.
+    /// Sets one of `[limits]`, in place of what was set before; strings come with their quotes.
     pub fn limit(mut self, name: &str, value: &str) -> Self {
+        self.limits.retain(|(known, _)| known != name);
         self.limits.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -198,13 +199,22 @@ impl Service {
     /// # Errors
     /// If it does not end or start.
     pub async fn restart_unawaited(&mut self) -> Result<()> {
-        if let Some(running) = self.running.take() {
-            running.shutdown().await?;
-        }
+        self.halt().await?;
         let running = run(&self.options, &self.state).await?;
         (self.data, self.admin) = (running.data, running.admin);
         self.running = Some(running);
         Ok(())
+    }
+
+    /// Ends the service; what it kept stays for [`Service::restart`].
+    ///
+    /// # Errors
+    /// If it had failed.
+    pub async fn halt(&mut self) -> Result<()> {
+        match self.running.take() {
+            Some(running) => running.shutdown().await,
+            None => Ok(()),
+        }
     }
 
     /// Where `RoutingService` answers, for clients.
@@ -261,10 +271,7 @@ impl Service {
     /// # Errors
     /// If it had failed.
     pub async fn stop(mut self) -> Result<()> {
-        match self.running.take() {
-            Some(running) => running.shutdown().await,
-            None => Ok(()),
-        }
+        self.halt().await
     }
 }
 
