@@ -206,7 +206,7 @@ fn install_wheel() -> Result<()> {
     put_in_place(&fresh, Major::V18)
 }
 
-fn need_pip() -> Result<()> {
+pub(crate) fn need_pip() -> Result<()> {
     let found = machine::run(Command::new("python3").args(["-m", "pip", "--version"]));
     if found.is_ok() { Ok(()) } else { apt_install(&["python3-pip"]) }
 }
