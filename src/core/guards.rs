@@ -25,12 +25,17 @@ macro_rules! guards {
             /// Every rule but the named one; `None` if no guard has that name.
             #[cfg(feature = "unsafe-guards")]
             pub fn without(name: &str) -> Option<Self> {
-                let mut guards = Self::on();
+                Self::on().and_without(name)
+            }
+
+            /// These rules but the named one: some rules hide that another is gone.
+            #[cfg(feature = "unsafe-guards")]
+            pub fn and_without(mut self, name: &str) -> Option<Self> {
                 match name {
-                    $(stringify!($name) => guards.$name = false,)*
+                    $(stringify!($name) => self.$name = false,)*
                     _ => return None,
                 }
-                Some(guards)
+                Some(self)
             }
 
             $(
@@ -79,6 +84,10 @@ guards! {
     leader_first => "1.9",
     /// What lies between the two ends of a fork is unknown.
     fork_interval => "1.5, 5.1, 5.2",
+    /// A crash of the leader that ends inside the record it was flushing loses nothing before it.
+    torn_record => "5.2",
+    /// A leader that comes back below what it was seen to flush continues nothing.
+    restored => "5.2",
     /// What is unknown demands a leader sample.
     unknown_upward => "3.4",
     /// What was read is learned from an observation sent after the read.
@@ -101,6 +110,8 @@ guards! {
     who_leads => "5.3",
     /// In a split a mark must be alive for every head.
     split => "5.3",
+    /// A line that is ahead of the leader's yields only to a verdict, or when its leader follows.
+    yielded => "3.4",
     /// A lineage row is inserted only by the polled incarnation while it is writable.
     guarded_insert => "1.4",
     /// After the token store forgot, everyone who names a subject demands what the leader had.
@@ -111,6 +122,8 @@ guards! {
     snapshot_order => "9.1",
     /// Behind a pooler the incarnation is read inside the reading transaction.
     pooled_check => "9.1",
+    /// At checkout a leader is out of recovery, on the timeline it was named with.
+    leader_check => "4.5",
     /// Freshness fallbacks to the leader are limited.
     cap => "4.4",
 }

@@ -5,6 +5,7 @@
 
 mod event;
 mod leading;
+mod operator;
 mod waits;
 
 use std::sync::Arc;
@@ -44,6 +45,7 @@ impl Partition {
     /// A partition nothing was seen of yet; `facts` are those kept from before.
     pub fn new(id: PartitionId, system: SystemId, settings: Arc<Settings>, facts: Facts) -> Self {
         let mut snapshot = Snapshot::unseen(ComponentKey::new(id, system), Arc::clone(&settings));
+        snapshot.history = Arc::new(leading::history_of(&facts));
         snapshot.facts = Arc::new(facts);
         let paces = vec![None; settings.nodes.len()];
         let quarantines = vec![None; settings.nodes.len()];
@@ -107,15 +109,8 @@ impl Partition {
                 self.publish(&mut effects);
                 effects.extend(self.waits.judge_all(&self.snapshot, now));
             }
-            Event::Resume(node) => {
-                if let Some(Some(view)) = self.snapshot.views.get_mut(node.index()) {
-                    Arc::make_mut(view).resume();
-                }
-                self.facts_dirty |= Arc::make_mut(&mut self.snapshot.facts).disown(node);
-                self.lead(&mut effects);
-                self.publish(&mut effects);
-                effects.extend(self.waits.judge_all(&self.snapshot, now));
-            }
+            Event::Resume(node) => self.resume(node, now, &mut effects),
+            Event::Resolve(incarnation) => self.resolve(incarnation, now, &mut effects),
             Event::Tick => effects.extend(self.waits.expire(now)),
         }
         self.store_facts(now, &mut effects);

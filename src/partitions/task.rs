@@ -169,6 +169,7 @@ impl<F: FactStore> PartitionTask<F> {
                     | Event::RowWritten { .. }
                     | Event::Drain { .. }
                     | Event::Resume(_)
+                    | Event::Resolve(_)
                     | Event::Tick => {}
                 }
                 self.handle(event);
@@ -332,6 +333,15 @@ impl<F: FactStore> PartitionTask<F> {
             }
             Notable::NewEpoch { row, unknown } => {
                 info!(partition, epoch = %row.epoch, unknown, "a new epoch was placed");
+            }
+            Notable::Restored(node, epoch) => {
+                warn!(partition, node = name(node), %epoch, "a leader continues nothing known");
+            }
+            Notable::Verdict(winner, aside) => {
+                warn!(partition, %winner, ?aside, "an operator said which epoch counts");
+            }
+            Notable::Resumed(node) => {
+                info!(partition, node = name(node), "an operator vouched for a node");
             }
             Notable::RowUnwritable(epoch) => {
                 warn!(partition, %epoch, "the lineage row cannot be written");

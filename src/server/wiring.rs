@@ -210,6 +210,7 @@ fn settings(config: &Config, partition: &config::Partition, guards: Guards) -> S
         busy_interval: limits.busy_poll,
         store_interval: STORE_INTERVAL,
         waits_max: limits.parked_waits,
+        async_commits_never: partition.async_commits == AsyncCommits::Never,
         accepted_majors: partition.accepted_majors.clone(),
         upgraded_from: partition.upgraded_from.map(|system| system.tag()),
         guards,

@@ -4,14 +4,15 @@
 //! and writes no file.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use tidegate_core::leader::{EpochFacts, Facts};
-use tidegate_core::lineage::Epoch;
+use tidegate_core::leader::{EpochFacts, Facts, Origin, Verdict};
+use tidegate_core::lineage::{Epoch, Fork, Life};
 use tidegate_core::position::{Lsn, Position};
 use tidegate_core::token::PartitionId;
 use tidegate_core::views::NodeId;
 
-/// The only version there is.
-const VERSION: u32 = 1;
+/// What is written. Version 1, which had neither origins nor an operator's words, is read too.
+const VERSION: u32 = 2;
+const VERSIONS: std::ops::RangeInclusive<u32> = 1..=VERSION;
 
 /// The facts of one partition.
 #[derive(Debug, Serialize, Deserialize)]
@@ -20,6 +21,40 @@ struct Document {
     version: u32,
     partition: u32,
     epochs: Vec<EpochEntry>,
+    /// The operator's choice among writable servers, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verdict: Option<VerdictEntry>,
+    /// Lives an operator vouched for, as `START.RESET`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    resumed: Vec<String>,
+}
+
+/// The operator's choice among writable servers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerdictEntry {
+    number: u64,
+    /// `TIMELINE.START.RESET`, as all epochs.
+    winner: String,
+    aside: Vec<String>,
+}
+
+/// What an epoch grew from.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OriginEntry {
+    /// Null at a root.
+    parent: Option<String>,
+    fork: ForkEntry,
+}
+
+/// Where a parent ended.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum ForkEntry {
+    Unbounded,
+    Unknown,
+    Between { at_least: String, at_most: String },
 }
 
 /// What polls have shown of one epoch.
@@ -35,6 +70,9 @@ struct EpochEntry {
     /// Absent: not known. Null: its leader showed none.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     replay: Option<Option<String>>,
+    /// Absent: not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<OriginEntry>,
     ended: bool,
 }
 
@@ -64,10 +102,19 @@ pub(super) fn write(
         flush_seen: facts.flush_seen.to_string(),
         flush_starts_page: facts.flush_starts_page,
         replay: facts.replay.map(|shown| shown.map(|position| position.to_string())),
+        origin: facts.origin.map(origin_entry),
         ended: facts.ended,
     };
+    let words = facts.words();
+    let verdict = words.verdict().map(|verdict| VerdictEntry {
+        number: verdict.number,
+        winner: verdict.winner.to_string(),
+        aside: verdict.aside.iter().map(ToString::to_string).collect(),
+    });
+    let resumed = words.resumed().map(|life| format!("{}.{}", life.start, life.reset)).collect();
     let epochs = facts.iter().map(entry).collect();
-    let document = Document { version: VERSION, partition: partition.value(), epochs };
+    let document =
+        Document { version: VERSION, partition: partition.value(), epochs, verdict, resumed };
     let mut text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
     text.push('\n');
     Ok(text)
@@ -79,8 +126,11 @@ pub(super) fn write(
 /// What is wrong with the text.
 pub(super) fn read(text: &str, partition: PartitionId, nodes: &[String]) -> Result<Facts, String> {
     let versioned: Versioned = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if versioned.version != VERSION {
-        return Err(format!("it has version {}, this program reads {VERSION}", versioned.version));
+    if !VERSIONS.contains(&versioned.version) {
+        return Err(format!(
+            "it has version {}, this program reads 1 to {VERSION}",
+            versioned.version
+        ));
     }
     let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document.partition != partition.value() {
@@ -88,13 +138,55 @@ pub(super) fn read(text: &str, partition: PartitionId, nodes: &[String]) -> Resu
     }
     let mut facts = Facts::new();
     for entry in document.epochs {
-        let epoch = Epoch::parse(&entry.epoch).map_err(|error| error.to_string())?;
+        let epoch = epoch(&entry.epoch)?;
         if facts.of(epoch).is_some() {
             return Err(format!("it names epoch {epoch} twice"));
         }
         facts.join(epoch, facts_of(&entry, nodes)?);
     }
+    if let Some(entry) = document.verdict {
+        let aside = entry.aside.iter().map(|text| epoch(text)).collect::<Result<_, _>>()?;
+        let verdict = Verdict { number: entry.number, winner: epoch(&entry.winner)?, aside };
+        facts.words_mut().judge(verdict);
+    }
+    for text in &document.resumed {
+        facts.words_mut().resume(life(text)?);
+    }
     Ok(facts)
+}
+
+fn origin_entry(origin: Origin) -> OriginEntry {
+    let fork = match origin.fork {
+        Fork::Unbounded => ForkEntry::Unbounded,
+        Fork::Unknown => ForkEntry::Unknown,
+        Fork::Between { at_least, at_most } => {
+            ForkEntry::Between { at_least: at_least.to_string(), at_most: at_most.to_string() }
+        }
+    };
+    OriginEntry { parent: origin.parent.map(|parent| parent.to_string()), fork }
+}
+
+fn origin_of(entry: &OriginEntry) -> Result<Origin, String> {
+    let parent = entry.parent.as_deref().map(epoch).transpose()?;
+    let fork = match &entry.fork {
+        ForkEntry::Unbounded => Fork::Unbounded,
+        ForkEntry::Unknown => Fork::Unknown,
+        ForkEntry::Between { at_least, at_most } => {
+            Fork::between(position(at_least)?, position(at_most)?)
+        }
+    };
+    Ok(Origin { parent, fork })
+}
+
+fn epoch(text: &str) -> Result<Epoch, String> {
+    Epoch::parse(text).map_err(|error| error.to_string())
+}
+
+fn life(text: &str) -> Result<Life, String> {
+    let halves = text.split_once('.');
+    let parsed = halves.and_then(|(start, reset)| Some((start.parse().ok()?, reset.parse().ok()?)));
+    let (start, reset) = parsed.ok_or_else(|| format!("`{text}` is not START.RESET"))?;
+    Ok(Life { start, reset })
 }
 
 fn facts_of(entry: &EpochEntry, nodes: &[String]) -> Result<EpochFacts, String> {
@@ -108,6 +200,7 @@ fn facts_of(entry: &EpochEntry, nodes: &[String]) -> Result<EpochFacts, String> 
         flush_seen: position(&entry.flush_seen)?,
         flush_starts_page: entry.flush_starts_page,
         replay,
+        origin: entry.origin.as_ref().map(origin_of).transpose()?,
         ended: entry.ended,
     })
 }

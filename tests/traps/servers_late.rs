@@ -115,6 +115,7 @@ fn partition(seen: &Observation, guards: Guards) -> Partition {
         busy_interval: Duration::from_millis(2),
         store_interval: Duration::from_secs(1),
         waits_max: 10,
+        async_commits_never: false,
         accepted_majors: vec![15, 18],
         upgraded_from: None,
         guards,

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::lineage::Epoch;
+use super::{Origin, Words};
+use crate::lineage::{Epoch, Life};
 use crate::position::Position;
 use crate::views::NodeId;
 
@@ -16,8 +17,7 @@ const FACTS_LIMIT: usize = 4 * FACTS_MAX;
 /// What polls have shown of one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochFacts {
-    /// The node that led it; `None` if it is not configured any more, or an operator vouched that
-    /// it holds nothing of it.
+    /// The node that led it; `None` if it is not configured any more.
     pub node: Option<NodeId>,
     /// The highest flush position seen.
     pub flush_seen: Position,
@@ -25,6 +25,8 @@ pub struct EpochFacts {
     pub flush_starts_page: bool,
     /// The replay position its leader showed; `None` inside: it showed none.
     pub replay: Option<Option<Position>>,
+    /// What it grew from, as far as that was told; `None`: it was not.
+    pub origin: Option<Origin>,
     /// The node was seen in recovery after this epoch.
     pub ended: bool,
 }
@@ -33,6 +35,7 @@ pub struct EpochFacts {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     epochs: BTreeMap<Epoch, EpochFacts>,
+    words: Words,
 }
 
 impl EpochFacts {
@@ -45,6 +48,10 @@ impl EpochFacts {
             flush_seen: self.flush_seen.join(other.flush_seen),
             flush_starts_page: if ahead { other.flush_starts_page } else { self.flush_starts_page },
             replay: other.replay.or(self.replay),
+            origin: match (self.origin, other.origin) {
+                (Some(own), Some(other)) => Some(own.join(other)),
+                (own, other) => own.or(other),
+            },
             ended: self.ended || other.ended,
         }
     }
@@ -53,7 +60,7 @@ impl EpochFacts {
 impl Facts {
     /// No facts.
     pub const fn new() -> Self {
-        Self { epochs: BTreeMap::new() }
+        Self { epochs: BTreeMap::new(), words: Words::new() }
     }
 
     /// What is known of `epoch`.
@@ -82,10 +89,10 @@ impl Facts {
     /// twin.
     pub fn trim(&mut self, can_be_spared: impl Fn(Epoch) -> bool) {
         let excess = self.epochs.len().saturating_sub(FACTS_MAX);
-        let spared = self
-            .epochs
-            .iter()
-            .filter(|(epoch, facts)| facts.node.is_none() || can_be_spared(**epoch));
+        let spared = self.epochs.iter().filter(|(epoch, facts)| {
+            let vouched = facts.ended && self.words.is_resumed(epoch.life);
+            facts.node.is_none() || vouched || can_be_spared(**epoch)
+        });
         let spared: Vec<Epoch> = spared.map(|(epoch, _)| *epoch).take(excess).collect();
         for epoch in spared {
             self.epochs.remove(&epoch);
@@ -102,14 +109,23 @@ impl Facts {
         changed
     }
 
-    /// Forgets that `node` led the epochs it has ended: an operator vouches for what it holds now.
-    pub fn disown(&mut self, node: NodeId) -> bool {
-        let mut changed = false;
-        for facts in self.epochs.values_mut().filter(|f| f.node == Some(node) && f.ended) {
-            facts.node = None;
-            changed = true;
-        }
-        changed
+    /// What an operator has said.
+    pub const fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// What an operator has said, to add to it.
+    pub const fn words_mut(&mut self) -> &mut Words {
+        &mut self.words
+    }
+
+    /// An operator vouches for what `node` holds of the epochs it led, except for `writable`.
+    pub fn vouch(&mut self, node: NodeId, writable: Option<Epoch>) -> bool {
+        let led = self.epochs.iter().filter(|(epoch, facts)| {
+            facts.node == Some(node) && writable.is_none_or(|own| own.life != epoch.life)
+        });
+        let lives: Vec<Life> = led.map(|(epoch, _)| epoch.life).collect();
+        lives.into_iter().fold(false, |changed, life| self.words.resume(life) || changed)
     }
 
     /// The epoch `node` was last known writable in, unless it has ended.
@@ -127,7 +143,6 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lineage::Life;
 
     fn epoch(life: i64) -> Epoch {
         Epoch::new(1, Life { start: life, reset: life })
@@ -139,6 +154,7 @@ mod tests {
             flush_seen: Position::START,
             flush_starts_page: false,
             replay: None,
+            origin: None,
             ended: true,
         }
     }

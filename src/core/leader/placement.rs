@@ -1,13 +1,13 @@
 //! `Origin`: what a new epoch grew from, as the node that leads it shows.
 //!
 //! The parent is the last lineage row the node shows. A fork is claimed only as far as it is
-//! proven: a first leader, a clean restart, a statistics reset and a promotion are told apart; a
-//! crash on the same timeline is left unknown.
+//! proven; which kinds of change there are, and what each proves, is `docs/failovers.md`. It does
+//! not decide who leads.
 
 use super::{EpochFacts, Facts};
 use crate::evidence::{Evidence, Role};
 use crate::guards::Guards;
-use crate::lineage::{Epoch, Fork};
+use crate::lineage::{Epoch, Fork, TimelineHistory};
 use crate::position::Position;
 use crate::views::NodeView;
 
@@ -20,72 +20,147 @@ pub struct Origin {
     pub fork: Fork,
 }
 
+/// Where a new epoch stands, and whether an operator should look at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// What it grew from.
+    pub origin: Origin,
+    /// Its leader came back below what it was seen to flush: a copy of an older day.
+    pub is_restored: bool,
+}
+
+/// What a writable node shows of the epoch it leads, besides its last row.
+#[derive(Clone, Copy, Debug)]
+struct Shown<'a> {
+    epoch: Epoch,
+    /// The replay position it froze at; `None` after a clean restart.
+    frozen: Option<Position>,
+    /// The first position of this life that was seen while it was writable.
+    first: Position,
+    /// What was seen of this life before.
+    view: Option<&'a NodeView>,
+    switches: Option<&'a TimelineHistory>,
+}
+
 impl Origin {
+    /// Nothing that is known goes on in it.
+    const ROOT: Self = Self { parent: None, fork: Fork::Unknown };
+
     /// Places the epoch `evidence` was read in, by what is known of its parent.
     ///
-    /// `view` is what was seen of that incarnation before; `None` if nothing. The answer is `None`
-    /// in recovery.
+    /// `view` is what was seen of that incarnation before; `None` if nothing. `switches` is its own
+    /// history file, where that can be read. `is_durable`: no commit is acknowledged before it is
+    /// flushed. The answer is `None` in recovery, and the same however often it is asked.
     pub fn of(
         evidence: &Evidence,
         view: Option<&NodeView>,
+        switches: Option<&TimelineHistory>,
         facts: &Facts,
+        is_durable: bool,
         guards: &Guards,
-    ) -> Option<Self> {
-        let Role::Writable { timeline, insert, .. } = evidence.role else { return None };
-        let Some(parent) = evidence.row else {
-            return Some(Self { parent: None, fork: Fork::Unknown });
-        };
-        if timeline < parent.timeline {
-            // No server goes back by itself: whatever this is, it continues nothing we know.
-            return Some(Self { parent: None, fork: Fork::Unknown });
-        }
-        let life = evidence.incarnation.life;
-        let known = facts.of(parent);
+    ) -> Option<Placed> {
+        let Role::Writable { insert, .. } = evidence.role else { return None };
+        let epoch = evidence.epoch()?;
+        let Some(parent) = evidence.row else { return Some(Self::ROOT.into()) };
         let view = view.filter(|view| view.incarnation == evidence.incarnation);
-        let fork = if timeline > parent.timeline {
-            let one_step = timeline == parent.timeline.saturating_add(1);
-            promotion((evidence.replay, insert), one_step, parent, view, known, guards)
-        } else {
-            known.map_or(Fork::Unknown, |known| {
-                let same_start = life.start == parent.life.start;
-                let same_reset = life.reset == parent.life.reset;
-                let counters_reset = same_start && known.replay == Some(evidence.replay);
-                // Later positions have grown: only the first one says where a restart ended.
-                let is_first = view.is_none();
-                let clean_restart = !same_start
-                    && same_reset
-                    && is_first
-                    && evidence.replay.is_none()
-                    && insert.covers(known.flush_seen);
-                if counters_reset || clean_restart { Fork::Unbounded } else { Fork::Unknown }
-            })
-        };
-        Some(Self { parent: Some(parent), fork })
+        let first = view.and_then(|view| view.first_writable).unwrap_or(insert);
+        let shown = Shown { epoch, frozen: evidence.replay, first, view, switches };
+        let known = facts.of(parent);
+        // No server goes back to a lower timeline by itself: what does continues nothing we know.
+        Some(match epoch.timeline.cmp(&parent.timeline) {
+            std::cmp::Ordering::Less => Self::ROOT.into(),
+            std::cmp::Ordering::Equal => same_timeline(&shown, parent, known, is_durable, guards),
+            std::cmp::Ordering::Greater => {
+                let fork = promotion(&shown, parent, known, guards);
+                Self { parent: Some(parent), fork }.into()
+            }
+        })
+    }
+
+    /// What two observers of one epoch know together; a contradiction is unknown.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        if self.parent != other.parent {
+            // A root may be a node whose rows could not be read.
+            return match (self.parent, other.parent) {
+                (None, _) => other,
+                (_, None) => self,
+                (Some(_), Some(_)) => Self::ROOT,
+            };
+        }
+        let fork = self.fork.intersect(other.fork).unwrap_or(Fork::Unknown);
+        Self { parent: self.parent, fork }
+    }
+}
+
+impl From<Origin> for Placed {
+    fn from(origin: Origin) -> Self {
+        Self { origin, is_restored: false }
     }
 }
 
 /// The fork of a promotion: nothing past the frozen replay position survives; what the parent was
 /// seen to flush before it surely does, if this very incarnation was seen following it.
 fn promotion(
-    (frozen, insert): (Option<Position>, Position),
-    one_step: bool,
+    shown: &Shown<'_>,
     parent: Epoch,
-    view: Option<&NodeView>,
     known: Option<&EpochFacts>,
     guards: &Guards,
 ) -> Fork {
-    let at_most = frozen.unwrap_or(insert);
+    let at_most = shown.frozen.unwrap_or(shown.first);
     if !guards.fork_interval() {
         return Fork::between(at_most, at_most);
     }
     let flush_seen = known.map_or(Position::START, |facts| facts.flush_seen);
-    let seen_in_recovery = view.is_some_and(|view| view.in_recovery_at.is_some());
-    let proven = view.and_then(|view| view.proven_under(parent)).unwrap_or(Position::START);
+    let one_step = shown.epoch.timeline == parent.timeline.saturating_add(1);
+    let followed = shown.view.is_some_and(|view| view.in_recovery_at.is_some());
+    let proven = shown.view.and_then(|view| view.proven_under(parent)).unwrap_or(Position::START);
+    let switch = shown.switches.and_then(|switches| switches.switch_of(parent.timeline));
     // Where it does not show where it stopped following, its own writes must not vouch for the
     // parent's.
-    let at_least = match frozen {
-        Some(frozen) if one_step && seen_in_recovery => frozen,
-        Some(_) | None => proven.meet(at_most),
+    let at_least = match shown.frozen {
+        Some(frozen) if one_step && followed => frozen,
+        Some(_) | None => proven.join(switch.unwrap_or(Position::START)).meet(at_most),
     };
     Fork::between(at_least.meet(flush_seen), at_most)
+}
+
+/// The same timeline under another name: a restart of its leader, unless it is a copy.
+fn same_timeline(
+    shown: &Shown<'_>,
+    parent: Epoch,
+    known: Option<&EpochFacts>,
+    is_durable: bool,
+    guards: &Guards,
+) -> Placed {
+    let grown = |fork| Placed::from(Origin { parent: Some(parent), fork });
+    let Some((known, replay)) = known.and_then(|known| known.replay.map(|replay| (known, replay)))
+    else {
+        return grown(Fork::Unknown);
+    };
+    let (life, flush_seen) = (shown.epoch.life, known.flush_seen);
+    let same_start = life.start == parent.life.start;
+    if same_start && replay == shown.frozen {
+        // The same life; somebody has reset its statistics.
+        return grown(Fork::Unbounded);
+    }
+    let recovered = shown.frozen.unwrap_or(shown.first);
+    let has_all = recovered.covers(flush_seen);
+    let is_clean = !same_start && life.reset == parent.life.reset && shown.frozen.is_none();
+    let fork = if has_all && (is_clean || is_durable) {
+        Fork::Unbounded
+    } else if has_all {
+        // Another crash may have come before this one: only what was flushed surely survived both.
+        let at_least = if guards.fork_interval() { flush_seen } else { recovered };
+        Fork::between(at_least, recovered)
+    } else if known.flush_starts_page && shown.frozen.is_some() && guards.torn_record() {
+        // The flush ended inside a record, which recovery dropped: none ends between the two.
+        Fork::between(recovered, recovered)
+    } else if guards.restored() {
+        // It has the parent's row, so it grew from that; up to where, and by what, nobody knows.
+        return Placed { is_restored: true, ..grown(Fork::Unknown) };
+    } else {
+        Fork::between(recovered, recovered)
+    };
+    grown(fork)
 }

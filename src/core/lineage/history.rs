@@ -178,6 +178,10 @@ impl History {
         };
         let was_row = known.has_row;
         known.has_row |= from_row;
+        if from_row && !was_row {
+            // Where it was only placed, its depth was reckoned.
+            known.n = n;
+        }
         if known.contradicted {
             return Ok(());
         }

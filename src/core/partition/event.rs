@@ -102,6 +102,9 @@ pub enum Event {
     },
     /// An operator vouches for a quarantined node.
     Resume(NodeId),
+    /// An operator says which writable server counts. It changes nothing where
+    /// [`Snapshot::may_resolve`] says that it may not.
+    Resolve(Incarnation),
     /// Time passed.
     Tick,
 }
@@ -146,6 +149,13 @@ pub enum Notable {
         /// The fork is unknown: old marks are resolved upward.
         unknown: bool,
     },
+    /// A leader continues nothing that is known, though something was: a copy of an older day, or a
+    /// database whose rows are gone.
+    Restored(NodeId, Epoch),
+    /// An operator said which epoch counts; these do not.
+    Verdict(Epoch, Vec<Epoch>),
+    /// An operator vouched for what a node holds.
+    Resumed(NodeId),
     /// The lineage row of the leader could not be written.
     RowUnwritable(Epoch),
     /// A node answered as another database than the partition's.

@@ -7,10 +7,29 @@ use std::sync::Arc;
 use super::{Effect, Notable, Partition, RowOutcome};
 use crate::evidence::Role;
 use crate::instant::Instant;
-use crate::leader::{Contender, EpochFacts, Leadership, Origin};
-use crate::lineage::{Epoch, Fork, LineageRow};
+use crate::leader::{Contender, EpochFacts, Facts, Leadership, Origin, Placed};
+use crate::lineage::{Epoch, Fork, History, LineageRow};
 use crate::trail::Sample;
 use crate::views::{Observation, ViewRole};
+
+/// The tree as it was told before this instance started, until rows are read.
+pub(super) fn history_of(facts: &Facts) -> History {
+    let mut history = History::new();
+    let told = facts.iter().filter_map(|(epoch, facts)| Some((epoch, facts.origin?)));
+    let told: Vec<(Epoch, Origin)> = told.collect();
+    let parent_of = |epoch: Epoch| {
+        told.iter().find(|(other, _)| *other == epoch).and_then(|(_, origin)| origin.parent)
+    };
+    for (epoch, origin) in &told {
+        // A row that is read says better how deep it is.
+        let before = std::iter::successors(origin.parent, |epoch| parent_of(*epoch));
+        let n = 1 + before.take(told.len()).count() as u64;
+        let row = LineageRow { epoch: *epoch, parent: origin.parent, fork: origin.fork, n };
+        // Each epoch comes once, so nothing can contradict it.
+        _ = history.place(row);
+    }
+    history
+}
 
 impl Partition {
     /// Says whether a row contradicts what is known: then marks must be judged again.
@@ -34,22 +53,32 @@ impl Partition {
             return;
         }
         let view = self.snapshot.view(seen.node);
-        let guards = &self.snapshot.settings.guards;
-        let Some(origin) = Origin::of(&seen.evidence, view, &self.snapshot.facts, guards) else {
-            return;
-        };
+        let settings = &self.snapshot.settings;
+        let is_durable = settings.async_commits_never;
+        let switches = seen.switches.as_ref();
+        let (facts, guards) = (&self.snapshot.facts, &settings.guards);
+        let placed = Origin::of(&seen.evidence, view, switches, facts, is_durable, guards);
+        let Some(Placed { origin, is_restored }) = placed else { return };
         if self.snapshot.history.origin(epoch) == Some((origin.parent, origin.fork)) {
             return;
         }
         let history = Arc::make_mut(&mut self.snapshot.history);
         history.unplace(epoch);
-        let n = origin.parent.and_then(|parent| history.depth(parent)).unwrap_or(0) + 1;
+        let had_rows = history.rows().any(|row| history.has_row(row.epoch));
+        // A root in a database that shows rows must be its last one too.
+        let last = origin.parent.or(seen.evidence.row);
+        let n = last.and_then(|last| history.depth(last)).unwrap_or(0) + 1;
         let row = LineageRow { epoch, parent: origin.parent, fork: origin.fork, n };
         if history.place(row).is_err() {
             effects.push(Effect::Emit(Notable::RowConflict(epoch)));
         }
         let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
         effects.push(Effect::Emit(Notable::NewEpoch { row, unknown }));
+        // Rows that cannot be read are not gone.
+        let is_read = seen.evidence.row.is_some() || seen.rows.is_some();
+        if is_restored || (origin.parent.is_none() && is_read && had_rows) {
+            effects.push(Effect::Emit(Notable::Restored(seen.node, epoch)));
+        }
     }
 
     /// Says whether an epoch was taken for a root because no row could be read, and now one can.
@@ -65,11 +94,12 @@ impl Partition {
             (Role::Writable { flush, flush_starts_page, .. }, Some(epoch)) => {
                 let replay = Some(seen.evidence.replay);
                 let node = Some(seen.node);
-                let flush_seen = flush;
-                facts.join(
-                    epoch,
-                    EpochFacts { node, flush_seen, flush_starts_page, replay, ended: false },
-                )
+                let (flush_seen, ended) = (flush, false);
+                let origin = self.snapshot.history.origin(epoch);
+                let origin = origin.map(|(parent, fork)| Origin { parent, fork });
+                let shown =
+                    EpochFacts { node, flush_seen, flush_starts_page, replay, origin, ended };
+                facts.join(epoch, shown)
             }
             (Role::Writable { .. }, None) | (Role::Standby { .. }, _) => {
                 facts.end_all_of(seen.node)
@@ -81,20 +111,22 @@ impl Partition {
         self.facts_dirty |= changed;
     }
 
+    /// The nodes that count as writable before the operator's word: one that cannot be reached
+    /// still does.
+    pub(super) fn writable(&self) -> Vec<Contender> {
+        let epoch = |node| match self.snapshot.view(node).map(|view| view.role) {
+            Some(ViewRole::Writable(epoch)) => Some(epoch),
+            Some(ViewRole::Standby) => None,
+            None => self.snapshot.facts.last_led_by(node),
+        };
+        let nodes = self.snapshot.nodes();
+        nodes.filter_map(|node| Some(Contender { node, epoch: epoch(node)? })).collect()
+    }
+
     /// Judges who leads; says whether the leading epoch changed.
     pub(super) fn lead(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let contenders: Vec<Contender> = self
-            .snapshot
-            .nodes()
-            .filter_map(|node| {
-                let epoch = match self.snapshot.view(node).map(|view| view.role) {
-                    Some(ViewRole::Writable(epoch)) => Some(epoch),
-                    Some(ViewRole::Standby) => None,
-                    None => self.snapshot.facts.last_led_by(node),
-                };
-                epoch.map(|epoch| Contender { node, epoch })
-            })
-            .collect();
+        let mut contenders = self.writable();
+        contenders.retain(|one| !self.snapshot.is_set_aside(one.epoch));
         let history = &self.snapshot.history;
         let guards = self.snapshot.settings.guards;
         let leadership = Leadership::of(&contenders, self.last, history, &guards);

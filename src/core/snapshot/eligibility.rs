@@ -2,7 +2,7 @@
 
 use super::Snapshot;
 use crate::instant::Instant;
-use crate::lineage::Epoch;
+use crate::lineage::{Epoch, Incarnation};
 use crate::views::{NodeId, NodeView, Place, Quarantine, ViewRole};
 
 /// Why a node may not serve a session's read.
@@ -26,6 +26,17 @@ pub enum WhyNot {
     Uncounted,
     /// No test ran on servers of its major version.
     UntestedMajor,
+}
+
+/// Why an incarnation cannot be chosen for the one that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotResolved {
+    /// No node was last seen living it.
+    NobodyLivesIt,
+    /// This node lives it, in recovery.
+    InRecovery(NodeId),
+    /// This node lived it when it was last seen, which is too long ago.
+    NotSeenLately(NodeId),
 }
 
 impl WhyNot {
@@ -82,24 +93,49 @@ impl Snapshot {
     /// Why nobody is served by a node until its incarnation changes or an operator resumes it.
     pub fn quarantine(&self, node: NodeId) -> Option<Quarantine> {
         let view = self.view(node)?;
-        let twin = view.role == ViewRole::Standby && self.is_former_twin(node);
+        let twin = self.is_former_twin(node, view);
         view.quarantine.or_else(|| twin.then_some(Quarantine::FormerTwin))
     }
 
-    /// It led an epoch that is off every head's chain and did not just restart on its timeline.
-    fn is_former_twin(&self, node: NodeId) -> bool {
+    /// It led an epoch that is off every head's chain and did not just restart on its timeline, and
+    /// no operator has vouched for what it holds of it.
+    ///
+    /// One that still leads that epoch is no former twin; it serves nobody for other reasons.
+    fn is_former_twin(&self, node: NodeId, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
         let restarted = |epoch: Epoch| {
             let parent = self.history.origin(epoch).and_then(|(parent, _)| parent);
             parent.is_some_and(|parent| parent.timeline == epoch.timeline)
         };
+        let is_own_root =
+            |epoch: Epoch| self.history.origin(epoch).is_some_and(|(parent, _)| parent.is_none());
+        if matches!(view.role, ViewRole::Writable(own) if is_own_root(own)) {
+            // A copy that was put in place whole: nothing of another line is mixed into it.
+            return false;
+        }
         self.settings.guards.former_twin()
             && !heads.is_empty()
             && self.facts.iter().any(|(epoch, facts)| {
                 facts.node == Some(node)
+                    && view.role != ViewRole::Writable(epoch)
+                    && !self.facts.words().is_resumed(epoch.life)
                     && !restarted(epoch)
+                    && !self.went_on_unwritten(node, epoch, &heads)
                     && !heads.iter().any(|head| self.history.descends(*head, epoch))
             })
+    }
+
+    /// Says whether `epoch` restarted before its row stood: then its node shows the same parent
+    /// under the same number again, which no other server's log can give it.
+    fn went_on_unwritten(&self, node: NodeId, epoch: Epoch, heads: &[Epoch]) -> bool {
+        let parent = |epoch| self.history.origin(epoch).map(|(parent, _)| parent);
+        let is_again = |again: Epoch| {
+            again.timeline == epoch.timeline
+                && parent(again) == parent(epoch)
+                && self.facts.of(again).is_some_and(|facts| facts.node == Some(node))
+        };
+        !self.history.has_row(epoch)
+            && heads.iter().any(|head| self.history.chain(*head).any(is_again))
     }
 
     /// Says whether a replica may answer a read that demands nothing.
@@ -107,6 +143,28 @@ impl Snapshot {
         match self.eligible(node, now) {
             Ok(_) => true,
             Err(why) => why.allows_eventual(),
+        }
+    }
+
+    /// The node of an incarnation, if the operator may choose it for the one that counts.
+    ///
+    /// # Errors
+    /// [`NotResolved`] says what is there instead.
+    pub fn may_resolve(
+        &self,
+        incarnation: Incarnation,
+        now: Instant,
+    ) -> Result<(NodeId, Epoch), NotResolved> {
+        let lives =
+            |node: &NodeId| self.view(*node).is_some_and(|view| view.incarnation == incarnation);
+        let node = self.nodes().find(lives).ok_or(NotResolved::NobodyLivesIt)?;
+        let view = self.view(node).ok_or(NotResolved::NobodyLivesIt)?;
+        match view.role {
+            ViewRole::Standby => Err(NotResolved::InRecovery(node)),
+            ViewRole::Writable(_) if now.since(view.sent_at) > self.settings.view_max_age => {
+                Err(NotResolved::NotSeenLately(node))
+            }
+            ViewRole::Writable(epoch) => Ok((node, epoch)),
         }
     }
 

@@ -9,7 +9,7 @@ mod standing;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use eligibility::WhyNot;
+pub use eligibility::{NotResolved, WhyNot};
 pub use settings::{NodeSettings, Settings};
 use standing::{Reaches, Standing};
 
@@ -46,6 +46,8 @@ pub struct Snapshot {
     standings: Arc<[Standing]>,
     /// The same for what most reads ask, as of then.
     reaches: Arc<Reaches>,
+    /// The leader is quarantined, as of then.
+    leader_is_quarantined: bool,
     /// Until when a node counts as seen off the leader's line lately, as of then.
     stray_until: Option<Instant>,
 }
@@ -75,6 +77,7 @@ impl Snapshot {
             row_unwritable: false,
             standings: Arc::default(),
             reaches: Arc::default(),
+            leader_is_quarantined: false,
             stray_until: None,
         };
         unseen.settle();
@@ -84,6 +87,9 @@ impl Snapshot {
     /// Works out what follows for each node. Whoever changes a part must do so before it is read.
     pub(crate) fn settle(&mut self) {
         self.standings = self.nodes().map(|node| self.stand(node)).collect();
+        let leader = self.leadership.leader();
+        self.leader_is_quarantined =
+            leader.is_some_and(|leader| self.quarantine(leader.node).is_some());
         self.reaches = Arc::new(Reaches::of(&self.standings));
         self.stray_until = self.standings.iter().filter_map(Standing::stray_until).max();
     }
@@ -115,6 +121,8 @@ impl Snapshot {
             leadership: &self.leadership,
             history: &self.history,
             trail: &self.trail,
+            facts: &self.facts,
+            views: &self.views,
             stray_seen: self.stray_until.is_some_and(|until| now <= until),
             guards: &self.settings.guards,
         }
@@ -125,7 +133,7 @@ impl Snapshot {
         let leader = self.leadership.leader()?;
         let view = self.view(leader.node)?;
         let fit = view.role == ViewRole::Writable(leader.epoch)
-            && view.quarantine.is_none()
+            && !self.leader_is_quarantined
             && now.since(view.sent_at) <= self.settings.view_max_age;
         fit.then_some(leader)
     }
@@ -136,6 +144,17 @@ impl Snapshot {
         let leader = self.named_leader(now)?;
         let view = self.view(leader.node)?;
         self.settings.accepted_majors.contains(&view.server_major).then_some(leader)
+    }
+
+    /// Says whether the leader leads by the operator's word.
+    pub fn verdict_stands(&self) -> bool {
+        let leader = self.leadership.leader();
+        leader.is_some_and(|leader| self.facts.words().stands_for(leader.epoch, &self.history))
+    }
+
+    /// Says whether the operator has set aside what `epoch` holds.
+    pub fn is_set_aside(&self, epoch: Epoch) -> bool {
+        self.facts.words().sets_aside(epoch, &self.history)
     }
 
     /// Says whether `place` covers all of a floor; else the first thing it lacks.

@@ -24,6 +24,8 @@ pub struct Settings {
     pub waits_max: usize,
     /// Server majors a session may be served from.
     pub accepted_majors: Vec<u32>,
+    /// No commit is acknowledged before it is flushed: the operator's word.
+    pub async_commits_never: bool,
     /// The tag of the system id this partition was upgraded from.
     pub upgraded_from: Option<u32>,
     /// The rules in force.

@@ -129,12 +129,16 @@ impl Snapshot {
     /// Says whether the last view of a node is off the leader's line.
     fn is_off_the_line(&self, node: NodeId) -> bool {
         let Some(view) = self.view(node) else { return false };
+        let set_aside = |epoch| self.facts.words().sets_aside(epoch, &self.history);
         match view.role {
             ViewRole::Writable(epoch) => {
-                self.leadership.leader().is_some_and(|leader| leader.epoch != epoch)
+                let leader = self.leadership.leader();
+                leader.is_some_and(|leader| leader.epoch != epoch) && !set_aside(epoch)
             }
             // Without a row nobody knows what it holds.
-            ViewRole::Standby => view.row.is_none() || self.is_diverged(view),
+            ViewRole::Standby => {
+                view.row.is_none_or(|row| self.is_diverged(view) && !set_aside(row))
+            }
         }
     }
 }

@@ -5,10 +5,13 @@
 use super::{LeaderTrail, Sample, Unprovable};
 use crate::guards::Guards;
 use crate::instant::Instant;
-use crate::leader::Leadership;
+use std::sync::Arc;
+
+use crate::leader::{Facts, Leadership};
 use crate::lineage::{Epoch, Fork, History, Relation};
 use crate::position::Position;
 use crate::token::{Mark, NoticeKind};
+use crate::views::{NodeView, ViewRole};
 
 /// The line of the current leader, as one snapshot knows it.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,10 @@ pub struct Line<'a> {
     pub history: &'a History,
     /// What the leader had, and when.
     pub trail: &'a LeaderTrail,
+    /// What polls have shown of each epoch, and what an operator has said.
+    pub facts: &'a Facts,
+    /// What was last seen of each node.
+    pub views: &'a [Option<Arc<NodeView>>],
     /// A node off the leader's line was seen lately: what seems lost may still come back.
     pub stray_seen: bool,
     /// The rules in force.
@@ -120,6 +127,25 @@ impl Line<'_> {
     /// Says whether the leader is on a lower timeline than the mark: somebody may be ahead of us.
     pub(super) fn timeline_is_below(&self, epoch: Epoch) -> bool {
         self.leadership.leader().is_none_or(|leader| leader.epoch.timeline < epoch.timeline)
+    }
+
+    /// Says whether a line that seems ahead of the leader's has given way all the same: the
+    /// operator said so, or its leader follows the current one now.
+    pub(super) fn has_yielded(&self, epoch: Epoch) -> bool {
+        let Some(leader) = self.leadership.leader().filter(|_| self.guards.yielded()) else {
+            return false;
+        };
+        if self.facts.words().stands_for(leader.epoch, self.history) {
+            return true;
+        }
+        let led = self.facts.of(epoch).and_then(|facts| facts.node);
+        let node = led.and_then(|node| self.views.get(node.index())?.as_deref());
+        let seen =
+            || self.views.iter().flatten().map(Arc::as_ref).find(|view| view.lived(epoch.life));
+        node.or_else(seen).is_some_and(|view| {
+            view.role == ViewRole::Standby
+                && view.row.is_some_and(|row| self.history.descends(leader.epoch, row))
+        })
     }
 
     pub(super) fn knows_alive(&self, epoch: Epoch) -> bool {

@@ -279,7 +279,7 @@ impl Work<'_, '_> {
                 if !self.line.guards.unknown_upward() {
                     return;
                 }
-                if self.line.timeline_is_below(epoch) {
+                if self.line.timeline_is_below(epoch) && !self.line.has_yielded(epoch) {
                     self.wants_sample |= self.line.alive_since(self.asked.since).next().is_none();
                     self.stuck(Unprovable::UnknownEpoch { timeline: epoch.timeline });
                     return;

@@ -10,7 +10,7 @@ use super::Observation;
 use crate::evidence::Role;
 use crate::guards::Guards;
 use crate::instant::Instant;
-use crate::lineage::{Epoch, History, Incarnation};
+use crate::lineage::{Epoch, History, Incarnation, Life};
 use crate::position::{Position, Unmet};
 
 /// Rows and former incarnations a view remembers.
@@ -72,6 +72,8 @@ pub struct NodeView {
     pub first_received_at: Instant,
     /// When the newest observation that saw it in recovery was sent.
     pub in_recovery_at: Option<Instant>,
+    /// The first position seen of this incarnation while it was writable.
+    pub first_writable: Option<Position>,
     /// Why it serves nobody.
     pub quarantine: Option<Quarantine>,
     /// When `applied` was first received.
@@ -96,6 +98,7 @@ impl NodeView {
             sent_at: observation.sent_at,
             first_received_at: observation.received_at,
             in_recovery_at: None,
+            first_writable: None,
             quarantine: None,
             applied_received_at: observation.received_at,
             proven: BTreeMap::new(),
@@ -172,10 +175,11 @@ impl NodeView {
         self.row = evidence.row;
         self.received_timeline = None;
         match evidence.role {
-            Role::Writable { .. } => {
+            Role::Writable { insert, .. } => {
                 if let Some(epoch) = evidence.epoch() {
                     self.role = ViewRole::Writable(epoch);
                 }
+                self.first_writable.get_or_insert(insert);
             }
             Role::Standby { received_timeline } => {
                 self.role = ViewRole::Standby;
@@ -234,6 +238,11 @@ impl NodeView {
         while self.shown.len() > REMEMBERED_MAX {
             self.shown.pop_first();
         }
+    }
+
+    /// Says whether the node was seen in this life, as far as that is remembered.
+    pub fn lived(&self, life: Life) -> bool {
+        self.incarnation.life == life || self.former.iter().any(|former| former.life == life)
     }
 
     /// The position proven under `row` by this incarnation.

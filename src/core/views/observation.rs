@@ -2,7 +2,7 @@
 
 use crate::evidence::Evidence;
 use crate::instant::Instant;
-use crate::lineage::LineageRow;
+use crate::lineage::{LineageRow, TimelineHistory};
 
 /// The number of a node in its partition: its place in the config.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -32,6 +32,8 @@ pub struct Observation {
     /// Read whenever the last row was not seen before; `None` otherwise, and where the table is
     /// missing.
     pub rows: Option<Vec<LineageRow>>,
+    /// What the history file of a promoted server says; `None` where it was not or cannot be read.
+    pub switches: Option<TimelineHistory>,
     /// When the question was sent: what was acknowledged before is in the answer.
     pub sent_at: Instant,
     /// When the answer had come.

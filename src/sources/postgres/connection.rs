@@ -105,7 +105,7 @@ impl<'a> Connection<'a> {
         let grant = (!sees_receivers).then_some(Fault::GrantMissing);
         let faults = self.table.fault.into_iter().chain(grant).collect();
         let (node, received_at) = (target.node, self.clock.now());
-        Ok((Observation { node, evidence, rows, sent_at, received_at }, faults))
+        Ok((Observation { node, evidence, rows, switches: None, sent_at, received_at }, faults))
     }
 
     /// Inserts one row, if the server still is `polled` and writable, and reads back what stands.

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use tidegate_core::leader::EpochFacts;
-use tidegate_core::lineage::{Epoch, Life};
+use tidegate_core::leader::{EpochFacts, Origin, Verdict};
+use tidegate_core::lineage::{Epoch, Fork, Life};
 use tidegate_core::position::Lsn;
 use tidegate_core::views::NodeId;
 
@@ -26,12 +26,21 @@ fn facts() -> Facts {
         flush_seen: Lsn::new(0x0303_4AB8).into(),
         flush_starts_page: false,
         replay,
+        origin: None,
         ended,
     };
     let mut facts = Facts::new();
-    facts.join(epoch(1), of(0, None, true));
-    facts.join(epoch(2), of(1, Some(None), true));
-    facts.join(epoch(3), of(1, Some(Some(Lsn::new(1 << 40).into())), false));
+    let grown = |from: u32, fork| Some(Origin { parent: Some(epoch(from)), fork });
+    let root = Some(Origin { parent: None, fork: Fork::Unknown });
+    let between = Fork::between(Lsn::new(7).into(), Lsn::new(1 << 33).into());
+    facts.join(epoch(1), EpochFacts { origin: root, ..of(0, None, true) });
+    facts.join(epoch(2), EpochFacts { origin: grown(1, between), ..of(1, Some(None), true) });
+    let promoted = Some(Some(Lsn::new(1 << 40).into()));
+    let origin = grown(2, Fork::Unbounded);
+    facts.join(epoch(3), EpochFacts { origin, ..of(1, promoted, false) });
+    let aside = [epoch(1), epoch(2)].into();
+    facts.words_mut().judge(Verdict { number: 3, winner: epoch(3), aside });
+    facts.words_mut().resume(epoch(1).life);
     facts
 }
 
@@ -65,7 +74,7 @@ async fn the_file_reads_as_people_write_positions() {
     let (_folder, files) = opened();
     files.save(PARTITION, &nodes(&["db1", "db2"]), &facts()).await.expect("writable");
     let text = fs::read_to_string(files.file(PARTITION)).expect("it is there");
-    for part in ["\"version\": 1", "\"0/3034AB8\"", "\"100/0\"", "\"db2\"", "\"replay\": null"] {
+    for part in ["\"version\": 2", "\"0/3034AB8\"", "\"100/0\"", "\"db2\"", "\"replay\": null"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(text.contains(&format!("\"{}\"", epoch(2))), "{text}");
@@ -90,7 +99,7 @@ async fn a_file_that_cannot_be_understood_is_never_taken_for_no_facts() {
     let table: [(String, &str); 8] = [
         (String::new(), "EOF"),
         (good[..good.len() / 2].to_owned(), "EOF"),
-        (good.replace("\"version\": 1", "\"version\": 2"), "version 2"),
+        (good.replace("\"version\": 2", "\"version\": 9"), "version 9"),
         (good.replace("\"partition\": 3", "\"partition\": 4"), "partition 4"),
         (good.replace("0/3034AB8", "0/G"), "`0/G` is not a log position"),
         (good.replace(&epoch(2).to_string(), "2.1"), "`2.1` is not an epoch"),
@@ -136,4 +145,29 @@ async fn a_save_that_was_overtaken_does_not_come_back() {
     files.written.lock().expect("nobody panicked").insert(PARTITION, overtaken);
     files.save(PARTITION, &names, &Facts::new()).await.expect("nothing to do");
     assert_eq!(files.load(PARTITION, &names).await, Ok(facts()));
+}
+
+#[tokio::test]
+async fn facts_of_the_version_before_are_read() {
+    let (_folder, files) = opened();
+    let text = r#"{
+  "version": 1,
+  "partition": 3,
+  "epochs": [
+    {
+      "epoch": "2.1764000000123458.1764000000042221",
+      "node": "db2",
+      "flush_seen": "0/3034AB8",
+      "flush_starts_page": false,
+      "replay": null,
+      "ended": true
+    }
+  ]
+}
+"#;
+    fs::create_dir_all(&files.folder).expect("a folder");
+    fs::write(files.file(PARTITION), text).expect("writable");
+    let facts = files.load(PARTITION, &nodes(&["db1", "db2"])).await.expect("it is understood");
+    let known = facts.of(epoch(2)).expect("it is there");
+    assert_eq!((known.node, known.replay, known.origin), (Some(NodeId::new(1)), Some(None), None));
 }

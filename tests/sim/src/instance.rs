@@ -95,6 +95,7 @@ pub(crate) fn settings(options: &Options) -> Settings {
         busy_interval: Duration::from_millis(10),
         store_interval: Duration::from_millis(100),
         waits_max: 64,
+        async_commits_never: false,
         accepted_majors: vec![15],
         upgraded_from: None,
         guards: options.guards(),
@@ -355,7 +356,8 @@ impl State {
             let (sent_at, now) = (Instant::from_nanos(poll.sent_at), self.instant());
             let node_id = Self::node(node);
             let received_at = now;
-            let seen = Observation { node: node_id, evidence, rows, sent_at, received_at };
+            let seen =
+                Observation { node: node_id, evidence, rows, switches: None, sent_at, received_at };
             let seen = Some(Box::new(seen));
             let happening = Happening::Answered { instance, node, poll, seen };
             self.heap.push(self.now + poll.back, happening);

@@ -208,3 +208,44 @@ fn the_split_guard_keeps_the_line_of_one_head_from_counting_for_all() {
         mark 1:a1 0/412 upto 0/412";
     compare("split", story, "ask session", &["refuse, Split"], &["replica c"]);
 }
+
+#[test]
+fn the_torn_record_guard_keeps_a_busy_crash_from_putting_all_in_doubt() {
+    let story = "
+        a leads 1:a1 at 0/2050 flush 0/2000
+        b follows b1 at 0/1FC8 row 1:a1
+        a leads 1:a2 at 0/1FD0 replay 0/1FC8 row 1:a1
+        b follows b1 at 0/1FD0 row 1:a2
+        mark 1:a1 0/1FC0 upto 0/1FC0";
+    let needed = ["needs a leader sample sent after the call"];
+    compare("torn_record", story, "ask session", &["replica b"], &needed);
+}
+
+#[test]
+fn the_restored_guard_keeps_a_copy_that_has_grown_from_vouching_for_what_it_lacks() {
+    // The copy was of 0/300; what it wrote since then has come as far as 0/420.
+    let story = "
+        a leads 1:a1 at 0/430
+        b follows b1 at 0/430 row 1:a1
+        a leads 1:a2/a1 at 0/420 row 1:a1
+        a leads 1:a2/a1 at 0/440
+        b follows b2 at 0/440 row 1:a2/a1
+        mark 1:a1 0/410 upto 0/410";
+    let needed = ["needs a leader sample sent after the call"];
+    compare("restored", story, "ask session", &needed, &["replica b"]);
+}
+
+#[test]
+fn the_yielded_guard_keeps_a_line_that_gave_way_from_blocking_its_sessions() {
+    let story = "
+        a leads 1:a1 at 0/400
+        b follows b1 at 0/400 row 1:a1
+        b leads 2:b1 at 0/450 replay 0/400 row 1:a1
+        b follows b2 at 0/400 row 1:a1
+        c follows c1 at 0/400 row 1:a1
+        mark 2:b1 0/450 upto 0/450
+        call arrives
+        a leads 1:a1 at 0/400";
+    let refused = ["refuse, UnknownEpoch"];
+    compare("yielded", story, "ask session", &["replica c"], &refused);
+}

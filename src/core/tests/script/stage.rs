@@ -11,8 +11,11 @@ use tidegate_core::evidence::{Evidence, EvidenceKind, Role};
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::{EpochFacts, Facts};
-use tidegate_core::lineage::{Epoch, Fork, Incarnation, Life, LineageRow, SystemId};
+use tidegate_core::lineage::{
+    Epoch, Fork, Incarnation, Life, LineageRow, SystemId, TimelineHistory,
+};
 use tidegate_core::partition::{Effect, Event, Need, NeedId, Partition, RowOutcome, WaitFor};
+use tidegate_core::position::Lsn;
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
 use tidegate_core::token::PartitionId;
 use tidegate_core::trail::Floor;
@@ -27,8 +30,10 @@ pub(crate) const SYSTEM: SystemId = SystemId::new(7);
 /// Waits that fit.
 pub(crate) const WAITS_MAX: usize = 6;
 
-const KEYS: [&str; 12] =
-    ["at", "flush", "row", "also", "replay", "from", "sent", "took", "major", "floor", "on", "for"];
+const KEYS: [&str; 13] = [
+    "at", "flush", "row", "also", "replay", "from", "sent", "took", "major", "floor", "on", "for",
+    "switched",
+];
 
 /// What becomes of rows the partition wants written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,6 +69,7 @@ impl Stage {
             busy_interval: Duration::from_millis(5),
             store_interval: Duration::from_secs(1),
             waits_max: WAITS_MAX,
+            async_commits_never: false,
             accepted_majors: vec![15, 16, 17, 18],
             upgraded_from: None,
             guards,
@@ -154,6 +160,19 @@ impl Stage {
             ["drain", name] => self.drain(name, true),
             ["undrain", name] => self.drain(name, false),
             ["resume", name] => self.handle(Event::Resume(node(name).expect("a node"))),
+            ["verdict", lived] => {
+                self.handle(Event::Resolve(Incarnation { system: SYSTEM, life: life(lived) }))
+            }
+            ["commits", "are", "durable"] => {
+                self.settings.async_commits_never = true;
+                Vec::new()
+            }
+            ["the", "instance", "restarts"] => {
+                if let Some(before) = self.partition.take() {
+                    self.facts = Facts::clone(&before.snapshot().facts);
+                }
+                Vec::new()
+            }
             ["hurry"] => self.handle(Event::Hurry(self.now())),
             ["need", id] => self.need(id, Need::Leader),
             ["need", id, seen] => {
@@ -176,6 +195,7 @@ impl Stage {
             flush_seen: at(one(rest, "flush").expect("flush")),
             flush_starts_page: false,
             replay: Some(replay.flatten()),
+            origin: None,
             ended: rest.contains(&"ended"),
         };
         self.facts.join(epoch(led), facts);
@@ -222,9 +242,10 @@ impl Stage {
         let led = epoch(led);
         let insert = at(one(rest, "at").expect("at which position"));
         let flush = one(rest, "flush").map_or(insert, at);
-        let role =
-            Role::Writable { timeline: led.timeline, insert, flush, flush_starts_page: false };
+        let flush_starts_page = Lsn::new(flush.scalar()).starts_page();
+        let role = Role::Writable { timeline: led.timeline, insert, flush, flush_starts_page };
         let row = match one(rest, "row") {
+            Some("-") => None,
             Some(row) => Some(epoch(row)),
             None => Some(led).filter(|led| self.rows.contains_key(led)),
         };
@@ -273,6 +294,7 @@ impl Stage {
             node: node(name).expect("a node"),
             evidence,
             rows: (!rest.contains(&"bare")).then_some(rows),
+            switches: after(rest, "switched", &KEYS).map(switches),
             sent_at: moment(sent),
             received_at: self.now(),
         };
@@ -290,6 +312,12 @@ impl Stage {
         }
         shown
     }
+}
+
+/// Pairs of a timeline and where the log left it.
+fn switches(pairs: &[&str]) -> TimelineHistory {
+    let lines: Vec<String> = pairs.chunks(2).map(|pair| pair.join("\t")).collect();
+    TimelineHistory::parse(&lines.join("\n")).expect("a history")
 }
 
 pub(crate) fn moment(millis: u64) -> Instant {

@@ -89,6 +89,12 @@ fn notable_words(notable: &Notable) -> String {
                 format!("new epoch {epoch} after {parent}, {}", fork_name(row.fork))
             }
         },
+        Notable::Restored(node, _) => format!("{} continues nothing known", node_name(*node)),
+        Notable::Verdict(winner, aside) => {
+            let aside: Vec<String> = aside.iter().map(|epoch| epoch_name(*epoch)).collect();
+            format!("{} counts, not {}", epoch_name(*winner), aside.join(" "))
+        }
+        Notable::Resumed(node) => format!("{} is vouched for", node_name(*node)),
         Notable::RowUnwritable(epoch) => format!("the row of {} is refused", epoch_name(*epoch)),
         Notable::ForeignSystem(node) => format!("{} is another database", node_name(*node)),
     }

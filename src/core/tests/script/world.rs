@@ -255,6 +255,7 @@ impl World {
                 asynchronous: false,
             },
             rows: Some(rows),
+            switches: None,
             sent_at: now,
             received_at: now,
         })

@@ -187,6 +187,7 @@ fn settings() -> Settings {
         busy_interval: Duration::from_millis(2),
         store_interval: Duration::from_secs(1),
         waits_max: 1_000,
+        async_commits_never: false,
         accepted_majors: vec![15, 16, 17, 18],
         upgraded_from: None,
         guards: Guards::on(),
@@ -215,5 +216,12 @@ fn seen(node: u16, row: Option<LineageRow>, at: Instant) -> Observation {
         asynchronous: false,
     };
     let rows = row.map(|row| vec![row]);
-    Observation { node: NodeId::new(node), evidence, rows, sent_at: at, received_at: at }
+    Observation {
+        node: NodeId::new(node),
+        evidence,
+        rows,
+        switches: None,
+        sent_at: at,
+        received_at: at,
+    }
 }

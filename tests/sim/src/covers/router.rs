@@ -78,7 +78,8 @@ impl Router {
         };
         let node = NodeId::new(u16::try_from(index).expect("few servers"));
         let received_at = self.now();
-        let seen = Observation { node, evidence, rows: Some(rows), sent_at, received_at };
+        let seen =
+            Observation { node, evidence, rows: Some(rows), switches: None, sent_at, received_at };
         // One answer in eight is overtaken by later ones.
         let arrived = if random.one_in(8) { self.late.replace(seen) } else { Some(seen) };
         if let Some(seen) = arrived {

@@ -1,0 +1,59 @@
+//! The operator's word: which writable server counts, and which node may serve again.
+//!
+//! A word is kept with the facts. It makes no node fresh, and no position larger.
+
+use std::sync::Arc;
+
+use super::{Effect, Notable, Partition};
+use crate::instant::Instant;
+use crate::leader::Verdict;
+use crate::lineage::Incarnation;
+use crate::views::{NodeId, ViewRole};
+
+impl Partition {
+    /// An operator vouches for what `node` holds, except for what it is writable in now.
+    pub(super) fn resume(&mut self, node: NodeId, now: Instant, effects: &mut Vec<Effect>) {
+        let role = self.snapshot.view(node).map(|view| view.role);
+        let writable = match role {
+            Some(ViewRole::Writable(epoch)) => Some(epoch),
+            Some(ViewRole::Standby) | None => None,
+        };
+        if let Some(Some(view)) = self.snapshot.views.get_mut(node.index()) {
+            Arc::make_mut(view).resume();
+        }
+        self.facts_dirty |= Arc::make_mut(&mut self.snapshot.facts).vouch(node, writable);
+        effects.push(Effect::Emit(Notable::Resumed(node)));
+        self.after_a_word(now, effects);
+    }
+
+    /// An operator says which of the writable servers counts; the others no longer do.
+    pub(super) fn resolve(
+        &mut self,
+        incarnation: Incarnation,
+        now: Instant,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Ok((node, winner)) = self.snapshot.may_resolve(incarnation, now) else { return };
+        let others = self.writable().into_iter().filter(|one| one.node != node);
+        let aside = others.map(|one| one.epoch).filter(|epoch| *epoch != winner).collect();
+        let words = self.snapshot.facts.words();
+        let number = words.verdict().map_or(1, |verdict| verdict.number + 1);
+        let verdict = Verdict { number, winner, aside };
+        let told = Notable::Verdict(winner, verdict.aside.iter().copied().collect());
+        let facts = Arc::make_mut(&mut self.snapshot.facts);
+        self.facts_dirty |= facts.words_mut().judge(verdict);
+        effects.push(Effect::Emit(told));
+        self.after_a_word(now, effects);
+    }
+
+    fn after_a_word(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let led = self.lead(effects);
+        self.note_quarantines(effects);
+        self.publish(effects);
+        effects.extend(if led {
+            self.waits.end_all()
+        } else {
+            self.waits.judge_all(&self.snapshot, now)
+        });
+    }
+}
