@@ -10,6 +10,7 @@
 pub mod bench;
 pub mod claims;
 pub mod demo;
+pub mod failover;
 pub mod history;
 pub mod install;
 mod machine;

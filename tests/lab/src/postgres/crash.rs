@@ -42,6 +42,16 @@ pub struct DataCopy {
     pub replayed: Option<Lsn>,
 }
 
+impl DataCopy {
+    /// Removes the copy now, before the cluster's end.
+    ///
+    /// # Errors
+    /// When the folder cannot be removed.
+    pub async fn remove(self) -> Result<()> {
+        machine::blocking(move || Ok(fs::remove_dir_all(&self.path)?)).await
+    }
+}
+
 impl Server {
     /// Promotes the standby and returns the fork: where its old history ends.
     ///

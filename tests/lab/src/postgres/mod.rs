@@ -24,5 +24,6 @@ mod template;
 pub use cluster::{Cluster, ClusterOptions};
 pub use crash::{Behind, DataCopy};
 pub use guard::Stop;
+pub(crate) use position::without_header;
 pub use server::Server;
 pub use tokio_postgres::types::PgLsn as Lsn;

@@ -60,7 +60,7 @@ impl Server {
 }
 
 /// The end of the record before a page header, for a position that stands behind one.
-fn without_header(lsn: Lsn) -> Lsn {
+pub(crate) fn without_header(lsn: Lsn) -> Lsn {
     const PAGE_BYTES: u64 = 8 << 10;
     const SEGMENT_BYTES: u64 = 16 << 20;
     let raw = u64::from(lsn);
