@@ -12,6 +12,7 @@ use thiserror::Error;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Facts;
 use tidegate_core::lineage::{Epoch, Incarnation, LineageRow};
+use tidegate_core::position::Lsn;
 use tidegate_core::token::{Change, PartitionId, SessionToken};
 use tidegate_core::views::{NodeId, Observation};
 use tokio::sync::{mpsc, watch};
@@ -149,6 +150,25 @@ pub trait PositionSource: Send + 'static {
         readings: mpsc::Sender<(NodeId, Reading)>,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send;
+}
+
+/// Where a timeline ended, as a tool of the operator says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimelineEnd {
+    /// The timeline that ended.
+    pub timeline: u32,
+    /// Its last position that the next timeline holds.
+    pub at: Lsn,
+}
+
+/// Takes what a tool of the operator says. Hints only: none decides who leads or where a fork lies.
+pub trait HintTaker: Send + Sync + 'static {
+    /// Leader or timeline changed, says the tool: fresh observations of every node are welcome.
+    fn hurry(&self);
+
+    /// Says whether the end of a timeline fits the fork that was placed there, and raises an alarm
+    /// if not; `None`: none was placed yet.
+    fn fits(&self, end: TimelineEnd) -> Option<bool>;
 }
 
 /// The keyed hash a subject is stored under. The raw subject never leaves the request.

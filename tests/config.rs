@@ -74,6 +74,22 @@ fn unknown_keys_and_values_of_the_wrong_kind_are_refused_by_line_key_and_what_to
         (DATABASE, "async_commits = \"maybe\"", "expected `possible` or `never`"),
         (DATABASE, "tls = \"on\"", "expected `off` or `verify-full`"),
         (DATABASE, "upgraded_from = 0", "`partition.main.upgraded_from`: invalid value"),
+        (
+            DATABASE,
+            "patroni = \"http://h:8008\"",
+            "t.toml:11: `partition.main.patroni`: invalid type",
+        ),
+        (
+            DATABASE,
+            "patroni = [\"h:8008\"]",
+            "t.toml:11: `partition.main.patroni`: `h:8008` is no HTTP address; write \
+             `http://host:8008`",
+        ),
+        (
+            DATABASE,
+            "patroni = [\"http://h:8008\", \"https://h:8008\"]",
+            "`https://h:8008` asks for TLS, which is not built yet; use `http://`",
+        ),
         (DATABASE, "accepted_majors = 14", "t.toml:11: `partition.main.accepted_majors`: invalid"),
         (DATABASE, "accepted_majors = [\"14\"]", "`partition.main.accepted_majors`: invalid type"),
         (DATABASE, "accepted_majors = [-14]", "`partition.main.accepted_majors`: invalid value"),
@@ -148,6 +164,11 @@ fn partitions_that_contradict_themselves_or_each_other_are_refused() {
         (DATABASE, "password = \"hunter2\"", "TIDEGATE_PARTITION__MAIN__PASSWORD"),
         (DATABASE, "upgraded_from = 7", "`partition.main.upgraded_from`: it is the same as"),
         (DATABASE, "user = \"\"", "`partition.main.user`: use 1 to 63 bytes"),
+        (
+            DATABASE,
+            "patroni = [\"http://a:1\", \"http://a:1/\"]",
+            "t.toml:11: `partition.main.patroni`: `http://a:1` is named twice; name each address",
+        ),
         (DATABASE, "tls = \"verify-full\"", "`partition.main.tls`: set `tls_ca_file` too"),
         (DATABASE, "tls_ca_file = \"x\"", "`partition.main.tls`: set it to \"verify-full\""),
         (
@@ -236,6 +257,9 @@ fn more_than_a_limit_allows_is_refused() {
     let addresses = format!("advertise = {:?}", vec!["h:1"; 9]);
     let error = parse(&format!("{SMALLEST}{addresses}"), &[]).expect_err("9 addresses");
     assert!(error.contains("`partition.main.node.a.advertise`: name at most 8"), "{error}");
+    let many: Vec<String> = (1..=33).map(|n| format!("http://h:{n}")).collect();
+    let error = parse(&with(DATABASE, &format!("patroni = {many:?}")), &[]).expect_err("33");
+    assert!(error.contains("`partition.main.patroni`: name at most 32 addresses"), "{error}");
     let error = parse(&format!("{SMALLEST}[limits]\npartitions = 1"), &[]);
     assert!(error.is_ok(), "{error:?}");
 }

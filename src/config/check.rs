@@ -11,10 +11,11 @@ use tidegate_core::token::PartitionId;
 use super::document::Document;
 use super::error::Problem;
 use super::limits::{
-    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, TESTED_MAJORS, TOKEN_KEYS,
+    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, PATRONI_ADDRESSES, TESTED_MAJORS,
+    TOKEN_KEYS,
 };
 use super::sections::{Listen, PartitionSection, Sections, TlsSetting};
-use super::values::Name;
+use super::values::{HttpAddress, Name};
 use super::{Config, Partition, Password, Tls};
 
 /// A check of one document, and what it found so far.
@@ -132,6 +133,7 @@ impl Check<'_> {
             }
         }
         self.nodes(&name, &section, nodes_most);
+        self.patroni(&name, &section.patroni);
         let accepted_majors = self.majors(&name, &section.accepted_majors);
         let password = self.password(&name, &section);
         let tls = self.tls(&name, &section);
@@ -149,6 +151,7 @@ impl Check<'_> {
             tls: tls?,
             async_commits: section.async_commits,
             accepted_majors,
+            patroni: section.patroni,
             nodes: section.node,
         })
     }
@@ -178,6 +181,17 @@ impl Check<'_> {
                 let text = format!("name at most {ADVERTISED_PER_NODE} addresses");
                 self.wrong(&setting("advertise"), text);
             }
+        }
+    }
+
+    fn patroni(&mut self, partition: &Name, addresses: &[HttpAddress]) {
+        let path = ["partition", partition.as_str(), "patroni"];
+        if addresses.len() > PATRONI_ADDRESSES {
+            self.wrong(&path, format!("name at most {PATRONI_ADDRESSES} addresses"));
+        }
+        let mut known = BTreeSet::new();
+        if let Some(twice) = addresses.iter().find(|address| !known.insert(*address)) {
+            self.wrong(&path, format!("`{twice}` is named twice; name each address once"));
         }
     }
 

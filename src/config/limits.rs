@@ -24,6 +24,8 @@ pub const SUBJECT_BYTES: usize = 256;
 pub const EVIDENCE_PER_REQUEST: usize = 16;
 /// Addresses one node may advertise: as many as an answer may hold.
 pub const ADVERTISED_PER_NODE: usize = 8;
+/// Addresses of Patroni one partition may name: one for each node of a large cluster.
+pub const PATRONI_ADDRESSES: usize = 32;
 /// Token keys one instance may have: rotation needs two.
 pub const TOKEN_KEYS: usize = 16;
 /// Server majors that serve sessions without the operator's word: those on which it was measured

@@ -28,11 +28,11 @@ use sections::Sections;
 pub use error::{ConfigError, Place, Problem};
 pub use limits::{
     ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, EVIDENCE_PER_REQUEST, Limits,
-    SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN, TOKEN_KEYS,
+    PATRONI_ADDRESSES, SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN, TOKEN_KEYS,
     TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
 };
 pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Store, StoreKind, Token};
-pub use values::{HostPort, Name, Secret};
+pub use values::{HostPort, HttpAddress, Name, Secret};
 
 /// The one tenant there is until identity is built.
 pub const TENANT: &str = "default";
@@ -83,6 +83,8 @@ pub struct Partition {
     pub async_commits: AsyncCommits,
     /// Server majors that serve sessions, ascending: those tested, and those the operator accepts.
     pub accepted_majors: Vec<u32>,
+    /// Where the Patroni of its servers answers, each address once; none: nobody is asked.
+    pub patroni: Vec<HttpAddress>,
     /// Its servers, in the order of the file; at least one, of different names.
     pub nodes: Vec<Node>,
 }

@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::limits::Limits;
-use super::values::{HostPort, Name, Secret, number};
+use super::values::{HostPort, HttpAddress, Name, Secret, number};
 
 /// A whole file.
 #[derive(Debug, Deserialize)]
@@ -155,6 +155,9 @@ pub(super) struct PartitionSection {
     /// word that a crash is seen on them.
     #[serde(default)]
     pub(super) accepted_majors: Vec<u32>,
+    /// Where the Patroni of its servers answers. Empty: nobody is asked.
+    #[serde(default)]
+    pub(super) patroni: Vec<HttpAddress>,
     /// Its servers.
     #[serde(default)]
     pub(super) node: Vec<Node>,

@@ -102,6 +102,39 @@ impl fmt::Display for HostPort {
     }
 }
 
+/// Where a tool of the operator answers over plain HTTP: `http://host:port`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub struct HttpAddress(HostPort);
+
+impl HttpAddress {
+    /// Its host and port.
+    pub const fn host_port(&self) -> &HostPort {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for HttpAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text.starts_with("https://") {
+            return Err(format!("`{text}` asks for TLS, which is not built yet; use `http://`"));
+        }
+        let rest = text.strip_prefix("http://");
+        let address = rest.map(|rest| rest.strip_suffix('/').unwrap_or(rest).to_owned());
+        let address = address.and_then(|address| HostPort::try_from(address).ok());
+        let wrong = || format!("`{text}` is no HTTP address; write `http://host:8008`");
+        address.map(Self).ok_or_else(wrong)
+    }
+}
+
+impl fmt::Display for HttpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
 /// A secret given as text. Never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -237,6 +270,31 @@ mod tests {
         for text in ["127.0.0.1:5432", "[::1]:5432", "db-1.example.com:6432", "pg_1:1"] {
             let parsed = HostPort::try_from(text.to_owned());
             assert_eq!(parsed.map(|a| a.to_string()), Ok(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_http_address_is_plain_and_has_no_path() {
+        let refused = [
+            "h:8008",
+            "http://h",
+            "http://:8008",
+            "http://h:8008/cluster",
+            "http://h:8008//",
+            "http://user@h:8008",
+            "HTTP://h:8008",
+            "https://h:8008",
+        ];
+        for text in refused {
+            assert!(HttpAddress::try_from(text.to_owned()).is_err(), "{text:?} was accepted");
+        }
+        for (text, shown) in [
+            ("http://h:8008", "http://h:8008"),
+            ("http://h:8008/", "http://h:8008"),
+            ("http://[::1]:8008", "http://[::1]:8008"),
+        ] {
+            let parsed = HttpAddress::try_from(text.to_owned());
+            assert_eq!(parsed.map(|a| a.to_string()), Ok(shown.to_owned()));
         }
     }
 

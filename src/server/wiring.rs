@@ -1,5 +1,7 @@
 //! Makes the rooms of one instance from its configuration and joins them. Serves nothing.
 
+mod hints;
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -23,9 +25,11 @@ use crate::ports::{Demand, FactStore, PositionSource};
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
 use crate::sessions::{SessionLimits, Sessions};
+use crate::sources::patroni::PatroniWatch;
 use crate::sources::postgres::{PostgresSource, Target};
 use crate::store::{FactFiles, MemoryStore};
 use crate::telemetry::Telemetry;
+use hints::Hints;
 
 /// Facts are stored at most once in this time.
 const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
@@ -174,6 +178,13 @@ async fn start(
         clock,
     );
     tasks.push(tokio::spawn(task.run(stop.clone())));
+    if !partition.patroni.is_empty() {
+        let (name, addresses) = (partition.name.as_str().to_owned(), partition.patroni.clone());
+        let pace = (limits.idle_poll, limits.poll_timeout);
+        let hints = Hints::new(Arc::clone(&handle));
+        let watch = PatroniWatch::new(name, addresses, pace, hints, clock);
+        tasks.push(tokio::spawn(watch.run(stop.clone())));
+    }
     Ok((handle, tasks))
 }
 

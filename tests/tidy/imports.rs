@@ -71,7 +71,16 @@ const ROOMS: &[Room] = &[
         name: "sources",
         rooms: &["core", "ports", "clock", "config", "telemetry"],
         plain: true,
-        crates: &["rustls", "rustls_pki_types", "tokio_postgres", "tokio_postgres_rustls"],
+        crates: &[
+            "http_body_util",
+            "hyper",
+            "hyper_util",
+            "rustls",
+            "rustls_pki_types",
+            "serde_json",
+            "tokio_postgres",
+            "tokio_postgres_rustls",
+        ],
     },
     Room {
         name: "store",
