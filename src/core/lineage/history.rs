@@ -12,9 +12,6 @@ use super::{Epoch, Fork};
 use crate::guards::Guards;
 use crate::position::Position;
 
-/// Epochs a history keeps; the oldest by storage order go first.
-const EPOCHS_MAX: usize = 1024;
-
 /// One row of `tidegate.lineage`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineageRow {
@@ -75,6 +72,9 @@ pub struct History {
 }
 
 impl History {
+    /// Epochs a history keeps; the oldest by storage order go first.
+    pub const EPOCHS_MAX: usize = 1024;
+
     /// A history of nothing.
     pub const fn new() -> Self {
         Self { links: BTreeMap::new(), disputes: 0 }
@@ -119,7 +119,7 @@ impl History {
     pub fn chain(&self, epoch: Epoch) -> impl Iterator<Item = Epoch> + '_ {
         let parent = |e: &Epoch| self.links.get(e).and_then(|link| link.parent);
         // A cycle cannot be built from true rows; false ones must not hang us.
-        std::iter::successors(Some(epoch), parent).take(EPOCHS_MAX)
+        std::iter::successors(Some(epoch), parent).take(Self::EPOCHS_MAX)
     }
 
     /// Says whether `epoch` is `head` or something it grew from.
@@ -142,6 +142,17 @@ impl History {
     /// The last epoch both chains hold.
     pub fn last_common(&self, a: Epoch, b: Epoch) -> Option<Epoch> {
         self.chain(a).find(|e| self.descends(b, *e))
+    }
+
+    /// Says whether a server whose last row is `epoch` holds, up to `position`, what `head` has not:
+    /// the epoch is off the head's chain, or had ended there.
+    pub fn is_off(&self, head: Epoch, epoch: Epoch, position: Option<Position>) -> bool {
+        if epoch == head {
+            return false;
+        }
+        let Some(next) = self.next_towards(head, epoch) else { return true };
+        let end = self.links.get(&next).and_then(|link| link.fork.at_most());
+        matches!((end, position), (Some(end), Some(position)) if !end.covers(position))
     }
 
     /// Takes in a row read from a database.
@@ -205,7 +216,7 @@ impl History {
     }
 
     fn trim(&mut self) {
-        while self.links.len() > EPOCHS_MAX {
+        while self.links.len() > Self::EPOCHS_MAX {
             self.links.pop_first();
         }
     }

@@ -15,16 +15,12 @@ use crate::views::{Observation, ViewRole};
 /// The tree as it was told before this instance started, until rows are read.
 pub(super) fn history_of(facts: &Facts) -> History {
     let mut history = History::new();
-    let told = facts.iter().filter_map(|(epoch, facts)| Some((epoch, facts.origin?)));
-    let told: Vec<(Epoch, Origin)> = told.collect();
-    let parent_of = |epoch: Epoch| {
-        told.iter().find(|(other, _)| *other == epoch).and_then(|(_, origin)| origin.parent)
-    };
-    for (epoch, origin) in &told {
-        // A row that is read says better how deep it is.
-        let before = std::iter::successors(origin.parent, |epoch| parent_of(*epoch));
-        let n = 1 + before.take(told.len()).count() as u64;
-        let row = LineageRow { epoch: *epoch, parent: origin.parent, fork: origin.fork, n };
+    let parent_of = |epoch: &Epoch| facts.of(*epoch)?.origin?.parent;
+    for (epoch, origin) in facts.iter().filter_map(|(epoch, facts)| Some((epoch, facts.origin?))) {
+        // A row that is read says better how deep it is. False facts may go round in circles.
+        let before = std::iter::successors(origin.parent, parent_of).take(History::EPOCHS_MAX);
+        let n = 1 + before.count() as u64;
+        let row = LineageRow { epoch, parent: origin.parent, fork: origin.fork, n };
         // Each epoch comes once, so nothing can contradict it.
         _ = history.place(row);
     }

@@ -191,18 +191,6 @@ impl Snapshot {
             return false;
         }
         let Some(row) = view.row else { return false };
-        heads.iter().all(|head| self.is_off(view, row, *head))
-    }
-
-    fn is_off(&self, view: &NodeView, row: Epoch, head: Epoch) -> bool {
-        if row == head {
-            return false;
-        }
-        let Some(next) = self.history.next_towards(head, row) else { return true };
-        let end = self.history.origin(next).and_then(|(_, fork)| fork.at_most());
-        match (end, view.applied) {
-            (Some(end), Some(applied)) => !end.covers(applied),
-            (None, _) | (_, None) => false,
-        }
+        heads.iter().all(|head| self.history.is_off(*head, row, view.applied))
     }
 }
