@@ -13,7 +13,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prove bench test lint check attack build fmt deny tools servers
+.PHONY: help demo prove soak bench test lint check attack build fmt deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -28,6 +28,13 @@ prove: tools ## Tries for ten minutes to break what is promised; FROM=n tries ot
 	@cargo build -q $(TEST_BUILD) --bins
 	@target/debug/install
 	@target/debug/prove $(if $(FROM),--from $(FROM)) $(ARGS)
+
+soak: ## Plays what befalls servers, SUITE=failover|all; ROUNDS or MINUTES, ARGS='--seed n'.
+	@echo "building the soak: minutes the first time"
+	@cargo build -q $(TEST_BUILD) --bins
+	@target/debug/install
+	@target/debug/soak $(if $(SUITE),--suite $(SUITE)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 bench: ## Measures what a decision costs; PAIRS and SECONDS lengthen it.
 	@echo "building tidegate and its benchmark as they ship: five minutes the first time"

@@ -1,0 +1,197 @@
+//! Plays one round: sessions live while a failover happens, then all is repaired and judged.
+//!
+//! What a failover is stands in `crate::failover`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use fastrand::Rng;
+use futures::future::{join_all, try_join_all};
+use tidegate_client::{SessionOptions, WaitOutcome, WaitTarget};
+use tidegate_core::guards::Guards;
+use tidegate_proto::v1;
+use tidegate_proto::v1::admin_service_client::AdminServiceClient;
+use tokio::task::JoinSet;
+use tokio_postgres::Transaction;
+
+use super::judge::{Verdict, judge};
+use super::person::Person;
+use super::place::Place;
+use super::schedule::{Plan, events};
+use super::tally::Tally;
+use super::truth::Truth;
+use crate::failover::{Repaired, Trio, play};
+use crate::install::Major;
+use crate::service::{DATABASE, PARTITION};
+use crate::soak::say;
+use crate::stall::Stall;
+use crate::wait::{LIMIT, until};
+
+/// Sessions that live at the same time.
+const PEOPLE: i32 = 100;
+/// Turns that sessions have before and after whatever happens.
+const TURNS_BEFORE: u64 = 250;
+const TURNS_AFTER: u64 = 200;
+/// Rows that a session goes on to look for in later rounds.
+const KEEP: usize = 2;
+/// Longest time after which nodes must be seen to be well again; then an operator is called.
+const WELL_WITHIN: Duration = Duration::from_secs(12);
+/// Epochs asked of the service; a round makes a few.
+const EPOCHS: u32 = 64;
+
+/// What happened in one round.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) verdict: Verdict,
+    pub(super) tally: Tally,
+    pub(super) events: Vec<&'static str>,
+    /// Times an operator was called.
+    pub(super) operator: u64,
+    /// How long after its commit each other node had a fresh write, once all was repaired.
+    pub(super) covered: Vec<Duration>,
+    pub(super) took: Duration,
+    /// What was done to the servers, in order.
+    pub(super) steps: Vec<String>,
+}
+
+/// Servers of one version with the service and the sessions before them.
+#[derive(Debug)]
+pub(super) struct Play {
+    trio: Trio,
+    place: Arc<Place>,
+    people: Vec<Person>,
+}
+
+impl Play {
+    /// Starts everything.
+    pub(super) async fn open(
+        major: Major,
+        guards: Guards,
+        seed: u64,
+        stall: Arc<Stall>,
+    ) -> Result<Self> {
+        let mut trio = Trio::start(major).await?;
+        let place = Arc::new(Place::open(&trio, guards, stall).await?);
+        trio.watched_by(1);
+        let people = (0..PEOPLE).map(|id| Person::new(id, seed, &place)).collect();
+        Ok(Self { trio, place, people })
+    }
+
+    /// Plays one round to its end.
+    pub(super) async fn round(&mut self, plan: &Plan) -> Result<Round> {
+        let (began_at, place) = (Instant::now(), Arc::clone(&self.place));
+        let oldest = self.people.iter().filter_map(|person| person.memory.oldest()).min();
+        let mut truth = Truth::since(oldest.unwrap_or_default());
+        place.goes_on(true);
+        let mut lives = JoinSet::new();
+        for person in self.people.drain(..) {
+            let place = Arc::clone(&place);
+            lives.spawn(async move { person.live(&place).await });
+        }
+        let mut round = Round::default();
+        let happening = async {
+            let happened = self.happen(plan, &place, &mut round).await;
+            place.goes_on(false);
+            happened
+        };
+        let (happened, ()) = tokio::join!(Box::pin(happening), Box::pin(truth.watch(&place)));
+        self.people = lives.join_all().await;
+        self.people.sort_by_key(|person| person.id);
+        happened.with_context(|| format!("round {}: {}", plan.number, plan.kind.name()))?;
+        round.covered = self.dust().await?;
+        join_all(self.people.iter_mut().map(|person| person.last_look(&place))).await;
+        truth.settle(self.trio.leader()).await?;
+        let epochs = self.epochs().await?;
+        for person in &mut self.people {
+            round.verdict.add(judge(person, plan, &truth, &epochs));
+            round.tally += std::mem::take(&mut person.tally);
+            person.marked.clear();
+            person.memory.settle(KEEP, |row| truth.survives(row));
+        }
+        round.took = began_at.elapsed();
+        Ok(round)
+    }
+
+    /// Fair weather, the storm, the repair, fair weather.
+    async fn happen(&mut self, plan: &Plan, place: &Place, round: &mut Round) -> Result<()> {
+        let mut random = Rng::with_seed(plan.seed);
+        let (late, delay) = plan.late;
+        let late = self.trio.others()[late].clone();
+        late.apply_delay(delay).await?;
+        place.await_turns(TURNS_BEFORE).await?;
+        late.apply_delay(Duration::ZERO).await?;
+        place.weather.storm(true);
+        let played = play(plan.kind, &mut self.trio, &mut random).await;
+        round.events.extend(events(plan.kind));
+        let repaired = self.trio.repair().await?;
+        let Repaired { cloned, .. } = repaired;
+        round.steps.extend(played?.steps.into_iter().map(|step| step.what));
+        round.events.extend(cloned.iter().map(|_| "new clone"));
+        round.operator = self.all_well().await?;
+        place.weather.storm(false);
+        place.await_turns(TURNS_AFTER).await
+    }
+
+    /// Waits until the service finds all nodes well; calls the operator for those that stay out.
+    async fn all_well(&self) -> Result<u64> {
+        let limit = self.place.stall.allow(WELL_WITHIN);
+        if until("all nodes are well", limit, || self.is_well()).await.is_ok() {
+            return Ok(0);
+        }
+        let partition = self.place.service.partition().await?;
+        let mut admin = AdminServiceClient::connect(self.place.service.admin_endpoint()).await?;
+        let mut called = 0;
+        for node in partition.nodes.iter().filter(|node| !is_well(&partition, node)) {
+            let reasons = node.ineligible_reasons.join("; ");
+            let why = format!("{} {reasons} {}", node.quarantine_reason, node.poll_error);
+            say(format_args!("  operator: {} stays out: {why}", node.name));
+            let request =
+                v1::ResumeNodeRequest { partition: PARTITION.to_owned(), node: node.name.clone() };
+            called += 1;
+            admin.resume_node(request).await?;
+        }
+        until("all nodes are well after the operator came", LIMIT, || self.is_well()).await?;
+        Ok(called.max(1))
+    }
+
+    async fn is_well(&self) -> Result<bool> {
+        let partition = self.place.service.partition().await?;
+        let leads = partition.leader_node == self.trio.leader().name();
+        Ok(leads && partition.nodes.iter().all(|node| is_well(&partition, node)))
+    }
+
+    /// Writes a row and measures until each other node has it.
+    async fn dust(&self) -> Result<Vec<Duration>> {
+        let session = self.place.client.session(SessionOptions::new(PARTITION));
+        let mut leader = self.trio.leader().connect("postgres", DATABASE).await?;
+        let insert = format!("insert into soak values ({}, -1)", self.place.next_row());
+        let written = session.write(&mut leader, async |transaction: &Transaction<'_>| {
+            transaction.batch_execute(&insert).await
+        });
+        written.await.context("a write after the repair")?;
+        let written_at = Instant::now();
+        let waits = self.trio.others().into_iter().map(|node| {
+            let target = WaitTarget::Node(node.name().to_owned());
+            let session = session.clone();
+            async move {
+                let waited = session.wait(target, LIMIT).await?.outcome;
+                let fresh = matches!(waited, WaitOutcome::Fresh(_));
+                anyhow::ensure!(fresh, "{} never had a write after the repair", node.name());
+                Ok(written_at.elapsed())
+            }
+        });
+        try_join_all(waits).await
+    }
+
+    async fn epochs(&self) -> Result<Vec<v1::Epoch>> {
+        let mut admin = AdminServiceClient::connect(self.place.service.admin_endpoint()).await?;
+        let request =
+            v1::ListEpochsRequest { partition: PARTITION.to_owned(), limit_count: EPOCHS };
+        Ok(admin.list_epochs(request).await?.into_inner().epochs)
+    }
+}
+
+fn is_well(partition: &v1::Partition, node: &v1::NodeState) -> bool {
+    node.name == partition.leader_node || node.session_eligible
+}
