@@ -172,6 +172,7 @@ impl fmt::Debug for Telemetry {
 mod tests {
     use super::*;
     use tidegate_core::routing::Reason;
+    use tidegate_core::token::NoticeKind;
 
     fn at(seconds: u64) -> Instant {
         Instant::from_nanos(seconds * 1_000_000_000)
@@ -282,6 +283,38 @@ mod tests {
         }
         drop(call);
         has(&telemetry.encode(), "tidegate_calls_in_flight 0");
+    }
+
+    #[test]
+    fn failovers_and_what_they_cost_are_counted() {
+        let telemetry = telemetry();
+        let main = telemetry.partition("main");
+        let node = main.node("pg-1");
+        let text = telemetry.encode();
+        // An alert must find these before anything is wrong.
+        for name in ["crossed_answers_total", "node_regressions_total", "node_beside_leader"] {
+            let zero = |line: &str| line.starts_with(&format!("tidegate_{name}{{"));
+            assert!(text.lines().any(|line| zero(line) && line.ends_with(" 0")), "{name}: {text}");
+        }
+        main.lost(NoticeKind::WriteLost);
+        main.lost(NoticeKind::WriteLost);
+        main.lost(NoticeKind::PossiblyLost);
+        main.crossed();
+        node.went_back();
+        node.beside_leader(true);
+        let text = telemetry.encode();
+        for line in [
+            "tidegate_losses_total{partition=\"main\",kind=\"write_lost\"} 2",
+            "tidegate_losses_total{partition=\"main\",kind=\"possibly_lost\"} 1",
+            "tidegate_crossed_answers_total{partition=\"main\"} 1",
+            "tidegate_node_regressions_total{partition=\"main\",node=\"pg-1\"} 1",
+            "tidegate_node_beside_leader{partition=\"main\",node=\"pg-1\"} 1",
+        ] {
+            has(&text, line);
+        }
+        node.beside_leader(false);
+        let line = "tidegate_node_beside_leader{partition=\"main\",node=\"pg-1\"} 0";
+        has(&telemetry.encode(), line);
     }
 
     #[test]

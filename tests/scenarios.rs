@@ -8,8 +8,6 @@
 
 #[path = "scenarios/bench.rs"]
 mod bench;
-#[path = "scenarios/metrics.rs"]
-mod metrics;
 #[path = "scenarios/s01_read_your_writes.rs"]
 mod s01_read_your_writes;
 #[path = "scenarios/s02_monotonic_reads.rs"]

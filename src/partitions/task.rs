@@ -16,9 +16,11 @@ use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tracing::field::display;
 use tracing::{info, warn};
 
 use super::handle::{Ask, EVENTS_MAX, Health};
+use super::noticed::Noticed;
 use super::{PartitionHandle, PartitionInfo};
 use crate::clock::Clock;
 use crate::ports::{self, Command, Demand, FactStore, Reading, SourceErrorClass};
@@ -198,7 +200,9 @@ impl<F: FactStore> PartitionTask<F> {
         match reading {
             Reading::Observed { observation, faults } => {
                 let sent_at = observation.sent_at;
+                let before = Noticed::of(self.partition.snapshot(), node);
                 self.handle(Event::Observed(observation));
+                self.notice(node, before);
                 let fault = faults.first().map(ToString::to_string);
                 self.note(node, fault.or_else(|| self.row_error_of(node)));
                 self.report(node, sent_at);
@@ -206,6 +210,7 @@ impl<F: FactStore> PartitionTask<F> {
             Reading::Unreachable { error, .. } => {
                 if let Some(telemetry) = self.nodes.get(node.index()) {
                     telemetry.polled(outcome_of(error.class));
+                    telemetry.beside_leader(false);
                 }
                 self.note(node, Some(error.to_string()));
             }
@@ -241,6 +246,24 @@ impl<F: FactStore> PartitionTask<F> {
         match &error {
             Some(error) => warn!(partition, node = name, error, "node in trouble"),
             None => info!(partition, node = name, "node answers"),
+        }
+    }
+
+    /// Counts and logs what an answered poll changed of a node.
+    fn notice(&self, node: NodeId, before: Option<Noticed>) {
+        let Some(now) = Noticed::of(self.partition.snapshot(), node) else { return };
+        let Some(telemetry) = self.nodes.get(node.index()) else { return };
+        let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
+        let partition = self.info.name.as_str();
+        telemetry.beside_leader(now.is_beside_leader);
+        let was_beside = before.is_some_and(|before| before.is_beside_leader);
+        if now.is_beside_leader && !was_beside {
+            warn!(partition, node = name, "node is writable and does not lead");
+        }
+        if let Some(before) = before.filter(|before| now.went_back(*before)) {
+            telemetry.went_back();
+            let (from, to) = (before.applied.map(display), now.applied.map(display));
+            warn!(partition, node = name, from, to, "node shows a lower position than before");
         }
     }
 

@@ -95,7 +95,7 @@ impl<S: TokenStore> Reads<S> {
         }
     }
 
-    /// The change a resolved session makes to its holders.
+    /// The change a resolved session makes to its holders; what it lost is counted.
     pub(super) fn change_of(
         &self,
         handle: &PartitionHandle,
@@ -114,6 +114,7 @@ impl<S: TokenStore> Reads<S> {
             };
             judged.map(|component| (*key, component.clone()))
         });
+        ready.losses.iter().for_each(|loss| handle.telemetry().lost(loss.kind));
         let told_seconds = if ready.losses.is_empty() { 0 } else { self.clock.wall_seconds() };
         Change {
             drop: ready.raise.drop.clone(),

@@ -113,6 +113,7 @@ impl<S: TokenStore> Reads<S> {
     fn change_for(&self, learned: &Learned, raise: RaiseWhom) -> (Change, Whom) {
         let handle = &learned.handle;
         let join = SessionToken::of(handle.key(), learned.component.clone());
+        learned.losses.iter().for_each(|loss| handle.telemetry().lost(loss.kind));
         let told_seconds = self.clock.wall_seconds();
         let tell = losses_to_notices(handle.info().id, &learned.losses, told_seconds);
         let change = Change { join, tell, ..Change::default() };

@@ -17,7 +17,7 @@ use tidegate_core::trail::Ready;
 use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
-use super::{Caller, ReadError, Reads, node_of};
+use super::{Caller, ReadError, Reads, line, node_of};
 use crate::partitions::PartitionHandle;
 use crate::sessions::TokenStore;
 use crate::sessions::{Committed, Holder, Ignorance, RaiseWhom, Whom};
@@ -257,6 +257,7 @@ impl<S: TokenStore> Reads<S> {
         let ignorance = ignorance.filter(|_| policy.asks_session());
         let (answer, met, reason, valid) = match ended.end {
             End::Serve { node, reason } => {
+                line::note(handle, snapshot, &ready.floor, node);
                 let named = name_replica(snapshot, node);
                 let met = met(ready, policy, false);
                 let reason = reason_of(reason, ready, ignorance);
@@ -265,6 +266,7 @@ impl<S: TokenStore> Reads<S> {
                 (Answer::Served { named, stale: None }, met, reason, valid)
             }
             End::Leader { leader, reason } => {
+                line::note(handle, snapshot, &ready.floor, leader.node);
                 let answer = Answer::Served { named: name_leader(snapshot, leader), stale: None };
                 (answer, met(ready, policy, true), reason, policy.bound)
             }

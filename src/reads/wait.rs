@@ -14,7 +14,7 @@ use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
 use super::select::{Named, epoch_of, name_leader, name_replica};
-use super::{Caller, ReadError, Reads, node_of};
+use super::{Caller, ReadError, Reads, line, node_of};
 use crate::partitions::PartitionHandle;
 use crate::sessions::TokenStore;
 use crate::sessions::{Holder, RaiseWhom, Whom};
@@ -183,6 +183,11 @@ impl<S: TokenStore> Reads<S> {
         let whom = Whom::Read(RaiseWhom::TokenOrRecord);
         let committed = self.sessions.commit(holder, change, whom).await?;
         let (now, snapshot) = (self.clock.now(), handle.snapshot());
+        if let WaitedFor::Fresh(named) = &outcome
+            && ready.floor.holds_under(&snapshot.leadership, &snapshot.history)
+        {
+            line::note(handle, &snapshot, &ready.floor, named.node);
+        }
         let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
         let best = best.min_by_key(|lag| (lag.time, lag.bytes));
         let reason = match (&outcome, ready.unprovable) {

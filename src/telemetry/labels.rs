@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use tidegate_core::routing::Reason;
+use tidegate_core::token::NoticeKind;
 
 /// A value of a label, one of a closed set.
 pub trait Label: Copy + 'static {
@@ -86,6 +87,12 @@ pub enum SessionKind {
 }
 
 labels!(SessionKind { Token = "token", Subject = "subject", None = "none", });
+
+labels!(NoticeKind {
+    PossiblyLost = "possibly_lost",
+    ObservedStateLost = "observed_state_lost",
+    WriteLost = "write_lost",
+});
 
 /// What a wait ended in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::instant::Instant;
 use tidegate_core::routing::Reason;
+use tidegate_core::token::NoticeKind;
 
 use super::labels::{Answer, Label, PollOutcome, SessionKind, Verdict, WaitEnd, Word};
 use super::table::{Table, cell, place};
@@ -43,6 +44,12 @@ struct VerdictLabels {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct LossLabels {
+    partition: Arc<str>,
+    kind: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct PartitionLabels {
     partition: Arc<str>,
 }
@@ -69,6 +76,10 @@ pub(super) struct Families {
     fallbacks: Family<VerdictLabels, Counter>,
     cap: Family<PartitionLabels, Gauge>,
     parked: Family<PartitionLabels, Gauge>,
+    losses: Family<LossLabels, Counter>,
+    crossed: Family<PartitionLabels, Counter>,
+    went_back: Family<NodeLabels, Counter>,
+    beside_leader: Family<NodeLabels, Gauge>,
     lag_bytes: Family<NodeLabels, FloatGauge>,
     lag_seconds: Family<NodeLabels, FloatGauge>,
     view_age: Family<NodeLabels, FloatGauge>,
@@ -84,6 +95,10 @@ impl Families {
             fallbacks: Family::default(),
             cap: Family::default(),
             parked: Family::default(),
+            losses: Family::default(),
+            crossed: Family::default(),
+            went_back: Family::default(),
+            beside_leader: Family::default(),
             lag_bytes: Family::default(),
             lag_seconds: Family::default(),
             view_age: Family::default(),
@@ -116,6 +131,7 @@ impl Families {
             families.cap.clone(),
         );
         registry.register("parked_waits", "Reads that wait now", families.parked.clone());
+        families.register_failovers(registry);
         registry.register_with_unit(
             "replica_lag",
             "Log between the leader's position and the node's; NaN when unknown",
@@ -141,6 +157,29 @@ impl Families {
         );
         families
     }
+
+    fn register_failovers(&self, registry: &mut Registry) {
+        registry.register(
+            "losses",
+            "What sessions depended on and a failover lost, by what they are told",
+            self.losses.clone(),
+        );
+        registry.register(
+            "crossed_answers",
+            "Unlabelled answers that took one line of leaders for another; any is a broken promise",
+            self.crossed.clone(),
+        );
+        registry.register(
+            "node_regressions",
+            "Times the node showed a lower position than before: a crash, a restored copy, a fault",
+            self.went_back.clone(),
+        );
+        registry.register(
+            "node_beside_leader",
+            "1 while the node was last seen writable although another leads",
+            self.beside_leader.clone(),
+        );
+    }
 }
 
 /// The metrics of one partition, resolved. Copies report to the same ones.
@@ -157,6 +196,8 @@ struct Resolved {
     fallbacks: Table<Counter>,
     cap: Gauge,
     parked: Gauge,
+    losses: Table<Counter>,
+    crossed: Counter,
 }
 
 impl PartitionTelemetry {
@@ -165,6 +206,7 @@ impl PartitionTelemetry {
         let labels = PartitionLabels { partition: Arc::clone(&name) };
         let cap = telemetry.0.families.cap.get_or_create_owned(&labels);
         let parked = telemetry.0.families.parked.get_or_create_owned(&labels);
+        let crossed = telemetry.0.families.crossed.get_or_create_owned(&labels);
         Self(Arc::new(Resolved {
             telemetry,
             name,
@@ -174,6 +216,8 @@ impl PartitionTelemetry {
             fallbacks: Table::new(Verdict::ALL.len()),
             cap,
             parked,
+            losses: Table::new(NoticeKind::ALL.len()),
+            crossed,
         }))
     }
 
@@ -230,6 +274,21 @@ impl PartitionTelemetry {
         self.0.cap.set(i64::from(reads_per_second));
     }
 
+    /// Counts one loss that a session is told of.
+    pub fn lost(&self, kind: NoticeKind) {
+        let own = &*self.0;
+        let losses = own.losses.resolve(place(kind), || {
+            let labels = LossLabels { partition: Arc::clone(&own.name), kind: Word(kind.word()) };
+            own.telemetry.0.families.losses.get_or_create_owned(&labels)
+        });
+        losses.inc();
+    }
+
+    /// Counts an answer that took one line of leaders for another.
+    pub fn crossed(&self) {
+        self.0.crossed.inc();
+    }
+
     /// Reports how many reads wait.
     pub fn parked(&self, waits: usize) {
         self.0.parked.set(i64::try_from(waits).unwrap_or(i64::MAX));
@@ -253,6 +312,8 @@ impl PartitionTelemetry {
             lag_seconds: families.lag_seconds.get_or_create_owned(&labels),
             seen_nanos,
             polls: Table::new(PollOutcome::ALL.len()),
+            went_back: families.went_back.get_or_create_owned(&labels),
+            beside_leader: families.beside_leader.get_or_create_owned(&labels),
         }));
         telemetry.lag(None, None);
         telemetry
@@ -291,6 +352,8 @@ struct ResolvedNode {
     lag_seconds: FloatGauge,
     seen_nanos: Arc<AtomicU64>,
     polls: Table<Counter>,
+    went_back: Counter,
+    beside_leader: Gauge,
 }
 
 impl NodeTelemetry {
@@ -308,6 +371,16 @@ impl NodeTelemetry {
     /// Reports that the poll sent at `sent_at` was answered: its view is as old as that.
     pub fn seen(&self, sent_at: Instant) {
         self.0.seen_nanos.store(sent_at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Counts that the node showed a lower position than before.
+    pub fn went_back(&self) {
+        self.0.went_back.inc();
+    }
+
+    /// Reports whether the node was seen writable although another leads.
+    pub fn beside_leader(&self, is_beside: bool) {
+        self.0.beside_leader.set(i64::from(is_beside));
     }
 
     /// Reports how far the node is behind the leader; `None` where that is unknown.

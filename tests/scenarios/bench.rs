@@ -14,6 +14,7 @@ use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::position::{Lsn, Position};
 use tidegate_lab::install::Major;
+use tidegate_lab::metrics;
 use tidegate_lab::postgres::{Cluster, ClusterOptions, Server};
 use tidegate_lab::service::{DATABASE, PARTITION, Service, ServiceOptions};
 use tidegate_lab::stall::Stall;
@@ -25,7 +26,6 @@ use tidegate_proto::v1::wait_until_fresh_request::Target;
 use tokio_postgres::{Client, NoTls};
 use tonic::transport::Channel;
 
-use crate::metrics;
 use crate::session::Session;
 
 /// How often an idle service asks a node.
@@ -257,7 +257,7 @@ impl Bench {
 
     /// A counter of the service.
     pub(crate) async fn counter(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
-        metrics::counter(self.service.admin_address(), name, labels).await
+        metrics::counter(self.service.admin_address(), name, labels).await.expect("metrics")
     }
 
     /// Freshness fallbacks that were asked for, whatever the cap said.

@@ -57,7 +57,7 @@ impl Target {
             instance: config.cluster.instance.as_str().to_owned(),
             system: Some(partition.system_id),
             accepted_majors: partition.accepted_majors.clone(),
-            timeouts: Timeouts::new(config.limits.poll_timeout),
+            timeouts: Timeouts::new(config.limits.poll_timeout).idle(config.limits.idle_poll),
             guards,
         })
     }
@@ -81,14 +81,22 @@ pub struct Timeouts {
     pub backoff_max: Duration,
 }
 
-/// The longest pause between two attempts to connect: a server that is back is seen within it, and
-/// one that is gone costs an attempt a second.
+/// Intervals of an idle service between two attempts to connect, at most: an old leader that comes
+/// back writable is seen within three of its polls.
+const BACKOFF_POLLS: u32 = 2;
+/// And never longer than this, so that a server that is gone costs an attempt a second.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 impl Timeouts {
     /// Connecting and polling may take `poll` each.
     pub const fn new(poll: Duration) -> Self {
         Self { connect: poll, poll, backoff_max: BACKOFF_MAX }
+    }
+
+    /// An idle service polls every `interval`.
+    fn idle(mut self, interval: Duration) -> Self {
+        self.backoff_max = self.backoff_max.min(interval * BACKOFF_POLLS);
+        self
     }
 }
 

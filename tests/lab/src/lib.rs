@@ -9,11 +9,13 @@
 
 pub mod bench;
 pub mod claims;
+pub mod crash_loop;
 pub mod demo;
 pub mod failover;
 pub mod history;
 pub mod install;
 mod machine;
+pub mod metrics;
 pub mod patroni;
 pub mod pgbouncer;
 pub mod ports;
