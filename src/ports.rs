@@ -104,6 +104,15 @@ pub enum Fault {
     /// The timeline a standby follows is hidden from the role.
     #[error("the role may not see WAL receivers: run `GRANT pg_read_all_stats TO` this role")]
     GrantMissing,
+    /// The server's own history file is none; it is ignored.
+    #[error(
+        "pg_wal/{timeline:08X}.history makes no sense and is ignored: copy it from a standby or the \
+         archive, standbys of this server need it too"
+    )]
+    HistoryMalformed {
+        /// The timeline whose file it should be.
+        timeline: u32,
+    },
 }
 
 /// Why a source has no reading.

@@ -7,6 +7,8 @@
 
 #[path = "source_postgres/bad.rs"]
 mod bad;
+#[path = "source_postgres/history.rs"]
+mod history;
 #[path = "source_postgres/polls.rs"]
 mod polls;
 #[path = "source_postgres/rows.rs"]

@@ -15,6 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connect;
 use super::failure::{failure, from_driver, table_fault};
+use super::history_file::HistoryFile;
 use super::lineage::{self, Columns};
 use super::schema;
 use super::statements;
@@ -69,8 +70,12 @@ impl<'a> Connection<'a> {
         Ok(Self { target, clock, client, table, rows_of: None, _driver: driver })
     }
 
-    /// Asks once. Brings all rows whenever the last one was not seen on this connection before.
-    pub(super) async fn poll(&mut self) -> Result<(Observation, Vec<Fault>), SourceError> {
+    /// Asks once. Brings all rows whenever the last one was not seen on this connection before, and
+    /// what the history file of a promoted server says.
+    pub(super) async fn poll(
+        &mut self,
+        file: &mut HistoryFile,
+    ) -> Result<(Observation, Vec<Fault>), SourceError> {
         let target = self.target;
         let failed = |error| from_driver(&target.address, &error);
         let again_at = self.table.looked_at + LOOK_AGAIN;
@@ -103,9 +108,12 @@ impl<'a> Connection<'a> {
         }
         let sees_receivers: bool = row.try_get(1).map_err(failed)?;
         let grant = (!sees_receivers).then_some(Fault::GrantMissing);
-        let faults = self.table.fault.into_iter().chain(grant).collect();
         let (node, received_at) = (target.node, self.clock.now());
-        Ok((Observation { node, evidence, rows, switches: None, sent_at, received_at }, faults))
+        // Only now: where the server stopped following is read before anything else.
+        let pace = (self.clock, target.timeouts.poll);
+        let (switches, malformed) = file.switches(&evidence, &self.client, pace).await;
+        let faults = self.table.fault.into_iter().chain(grant).chain(malformed).collect();
+        Ok((Observation { node, evidence, rows, switches, sent_at, received_at }, faults))
     }
 
     /// Inserts one row, if the server still is `polled` and writable, and reads back what stands.

@@ -4,6 +4,7 @@
 //! - [`target`]: whom to poll, as whom, how long to wait
 //! - `connect`: address, password, TLS and session settings of a connection
 //! - `connection`: one connection with its prepared poll
+//! - `history_file`: where a promoted server's log left earlier timelines, by its own file
 //! - `lineage`: lineage rows as the table holds them
 //! - `statements`: the SQL that runs all the time
 //! - [`schema`]: the SQL that an operator runs once
@@ -17,6 +18,7 @@ mod backoff;
 mod connect;
 mod connection;
 mod failure;
+mod history_file;
 mod lineage;
 pub mod schema;
 pub mod source;

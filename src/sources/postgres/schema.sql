@@ -180,4 +180,10 @@ grant execute on function
     tidegate.incarnation(), tidegate.version()
 to public;
 
+-- OPTIONAL, not done here: let `tidegate` read the history file of a promoted server, so that less
+-- is in doubt after a promotion nobody saw, or several at once. As a superuser:
+--     GRANT EXECUTE ON FUNCTION pg_catalog.pg_read_file(text) TO tidegate;
+-- That function reads every file in the data directory, tables included: grant it only if the
+-- password of `tidegate` is kept as well as that of a superuser. Without it nothing is wrong.
+
 commit;

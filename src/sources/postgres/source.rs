@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::backoff::Backoff;
 use super::connection::Connection;
 use super::failure::timed_out;
+use super::history_file::HistoryFile;
 use super::target::Target;
 use crate::clock::Clock;
 use crate::ports::{Command, Demand, PositionSource, Reading, SourceError};
@@ -57,6 +58,7 @@ impl PositionSource for PostgresSource {
             commands,
             readings,
             polled: Polled::default(),
+            file: HistoryFile::default(),
         };
         tokio::select! {
             biased;
@@ -77,6 +79,7 @@ struct Desk {
     commands: mpsc::Receiver<Command>,
     readings: mpsc::Sender<(NodeId, Reading)>,
     polled: Polled,
+    file: HistoryFile,
 }
 
 /// The last poll on this connection, from which the time of the next one follows.
@@ -123,6 +126,7 @@ async fn ask_until_it_fails(
 ) -> Result<(SourceError, Instant), Unread> {
     // A new connection asks at once.
     desk.polled = Polled::default();
+    desk.file.reconnected();
     loop {
         let turn = desk.next_turn().await?;
         let sent_at = desk.clock.now();
@@ -130,7 +134,7 @@ async fn ask_until_it_fails(
         let too_late = || timed_out(&target.address, target.timeouts.poll);
         match turn {
             Turn::Poll => {
-                let answer = desk.clock.until(ends_at, connection.poll()).await;
+                let answer = desk.clock.until(ends_at, connection.poll(&mut desk.file)).await;
                 match answer.unwrap_or_else(|_| Err(too_late())) {
                     Ok((observation, faults)) => {
                         backoff.reset();

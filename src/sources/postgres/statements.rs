@@ -1,6 +1,11 @@
-//! The SQL a source runs all the time, in three variants of one poll, and the insert of a row.
+//! The SQL a source runs all the time, in three variants of one poll, the insert of a row, and the
+//! question for a history file.
 //!
-//! The text is fixed: nothing from outside is ever put into it.
+//! The text is fixed: nothing from outside is ever put into it but numbers.
+
+use std::time::Duration;
+
+use tokio_postgres::SimpleQueryMessage;
 
 /// What stands in the place of the last lineage row.
 const LAST_ROW: &str = "(select pg_catalog.format('%s.%s.%s', l.timeline, l.start_us, l.reset_us)
@@ -56,6 +61,30 @@ pub(super) fn row_of() -> String {
         where l.system_id = $1::text::numeric
         and l.timeline = $2 and l.start_us = $3 and l.reset_us = $4"
     )
+}
+
+/// Bytes of a history file that are taken in: thousands of timelines fit.
+pub(super) const HISTORY_BYTES: usize = 256 * 1024;
+
+/// Asks for the history file of a timeline: the begin of a transaction that is rolled back later,
+/// and the question. The server gives up after `limit`.
+pub(super) fn history_file(timeline: u32, limit: Duration) -> (String, String) {
+    let millis = limit.as_millis().max(1);
+    // One character more than is taken in tells a longer file.
+    let characters = HISTORY_BYTES + 1;
+    (
+        format!("begin read only; set local statement_timeout = {millis}"),
+        format!(
+            "select pg_catalog.left(pg_catalog.pg_read_file('pg_wal/{timeline:08X}.history'), \
+             {characters})"
+        ),
+    )
+}
+
+/// The first text of a row.
+pub(super) fn first_text(message: &SimpleQueryMessage) -> Option<&str> {
+    let SimpleQueryMessage::Row(row) = message else { return None };
+    row.get(0)
 }
 
 #[cfg(test)]
