@@ -10,6 +10,7 @@ mod wiring;
 use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
@@ -40,6 +41,9 @@ use wiring::Wired;
 
 /// One call in so many is followed by a span, where debug events are wanted.
 const FOLLOWED: u32 = 100;
+
+/// Time the admin listener has to end its answers once the data listener has.
+const GOODBYE: Duration = Duration::from_millis(500);
 
 type DataService = RoutingServiceServer<Routing<MemoryStore, Gate>>;
 
@@ -119,6 +123,7 @@ async fn serve(
 ) -> Result<()> {
     let limits = config.limits.clone();
     let gate = Arc::clone(&wired.gate);
+    let ledger = Arc::clone(wired.reads.sessions().ledger());
     let (health, routes) = routes(&config, wired.reads, &gate).await?;
     let closing = stop.child_token();
     let most = limits.calls_in_flight;
@@ -147,9 +152,13 @@ async fn serve(
         let gate = Arc::clone(&gate);
         admin::router(telemetry, move || gate.readiness())
     };
-    let admin_api = AdminServiceServer::new(Admin::new(wired.partitions, clock));
-    let pages = Routes::new(admin_api).into_axum_router().merge(pages);
-    let admin = tokio::spawn(axum::serve(admin, pages).into_future());
+    let poll_timeout = limits.poll_timeout;
+    let own_gate = Arc::clone(&gate);
+    let admin_api = Admin::new(wired.partitions, ledger, own_gate, poll_timeout, clock);
+    let pages = Routes::new(AdminServiceServer::new(admin_api)).into_axum_router().merge(pages);
+    let closed = halt.clone().cancelled_owned();
+    let admin = axum::serve(admin, pages).with_graceful_shutdown(closed);
+    let mut admin = tokio::spawn(admin.into_future());
     let watching = tokio::spawn(watch_health(health, Arc::clone(&gate), stop.clone()));
 
     let drain_limit = limits.drain_limit;
@@ -166,7 +175,10 @@ async fn serve(
     };
     stop.cancel();
     halt.cancel();
-    admin.abort();
+    // Whoever watches events is told of the end; whoever does not listen is not waited for.
+    if clock.until(clock.now() + GOODBYE, &mut admin).await.is_err() {
+        admin.abort();
+    }
     watching.abort();
     for task in wired.tasks {
         if task.await.is_err() {

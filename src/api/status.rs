@@ -65,6 +65,12 @@ pub fn streams_full(limit: usize) -> Status {
     full(ErrorReason::StreamsFull, message, &[], limit)
 }
 
+/// More streams of events than this instance opens.
+pub fn watchers_full(limit: usize) -> Status {
+    let message = format!("{limit} streams of events are open already: share one per tool");
+    full(ErrorReason::StreamsFull, message, &[], limit)
+}
+
 /// More calls than this instance has in progress at once.
 pub fn calls_full(limit: usize) -> Status {
     let message = format!("{limit} calls are in progress already: try again later");

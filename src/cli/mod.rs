@@ -3,9 +3,16 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments.
 
+mod admin;
 mod config;
+mod epochs;
+mod events;
+mod lost;
+mod notify;
+mod operate;
 mod serve;
 mod sql;
+mod table;
 mod token;
 
 use std::ffi::OsString;
@@ -38,6 +45,12 @@ To start:
   tidegate serve --config tidegate.toml
   curl http://127.0.0.1:7401/readyz
 
+After a failover, of a running service:
+  tidegate epochs                which leader lives followed which, and what was lost
+  tidegate lost --since 2h       what is gone, and how many sessions were told
+  tidegate events --follow       what happens
+  tidegate failover-notify --help   for the hooks of Patroni, repmgr and orchestrator
+
 Exit codes: 0 done, 1 failed, 2 wrong arguments.";
 
 #[derive(Subcommand, Debug)]
@@ -52,6 +65,18 @@ enum Command {
     Token(token::TokenCommand),
     /// Print the database objects Tidegate needs, as SQL that can be run twice.
     Sql(sql::Sql),
+    /// Show which leader lives followed which, where each ended, and what was lost.
+    Epochs(epochs::ShowEpochs),
+    /// Show what failovers lost, and how many sessions were told.
+    Lost(lost::Lost),
+    /// Show the state of now, and what happens.
+    Events(events::Events),
+    /// Say who leads, where several nodes claim to.
+    ResolveSplit(operate::ResolveSplit),
+    /// Take a node out of quarantine.
+    Resume(operate::Resume),
+    /// Hurry the polls, from a hook of Patroni, repmgr or orchestrator.
+    FailoverNotify(notify::FailoverNotify),
 }
 
 /// Runs the program with `args`, of which the first is its name.
@@ -78,6 +103,12 @@ fn execute(
         Command::Config(command) => command.run(out),
         Command::Token(command) => command.run(out),
         Command::Sql(sql) => sql.run(out),
+        Command::Epochs(epochs) => epochs.run(out),
+        Command::Lost(lost) => lost.run(out),
+        Command::Events(events) => events.run(out),
+        Command::ResolveSplit(resolve) => resolve.run(out),
+        Command::Resume(resume) => resume.run(out),
+        Command::FailoverNotify(notify) => notify.run(out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,
@@ -85,7 +116,8 @@ fn execute(
         Err(error) => {
             // Where even this cannot be written, the exit code says it.
             let _ = writeln!(err, "error: {error:#}");
-            FAILED
+            let is_wrong = error.is::<admin::WrongArguments>();
+            if is_wrong { WRONG_ARGUMENTS } else { FAILED }
         }
     }
 }
@@ -125,6 +157,14 @@ mod tests {
             &["config", "check"],
             &["token", "keygen", "file"],
             &["sql", "--all"],
+            &["lost"],
+            &["lost", "--since", "yesterday"],
+            &["resolve-split", "main"],
+            &["resume", "main"],
+            &["failover-notify"],
+            &["failover-notify", "on_role_change", "primary", "demo"],
+            &["failover-notify", "--patroni", "--repmgr", "--", "a"],
+            &["failover-notify", "--patroni", "--node", "pg-1", "--", "on_start", "primary", "d"],
         ] {
             let (code, out, err) = ran(args);
             assert_eq!((code, out.as_str()), (2, ""), "{args:?}");

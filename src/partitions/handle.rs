@@ -8,16 +8,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
-use tidegate_core::lineage::SystemId;
+use tidegate_core::lineage::{Epoch, Incarnation, Relation, SystemId};
 use tidegate_core::partition::{Event, Need, NeedId, WaitEnd, WaitFor};
+use tidegate_core::position::Position;
 use tidegate_core::routing::{CapFull, FallbackCap};
 use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{ComponentKey, PartitionId};
 use tidegate_core::trail::Floor;
 use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tracing::warn;
 
+use super::feed::{Announcement, Feed, Happened, Happening};
 use crate::clock::Clock;
 use crate::telemetry::{PartitionTelemetry, Verdict};
 
@@ -87,6 +90,7 @@ pub struct PartitionHandle {
     next_id: AtomicU64,
     cap: Mutex<FallbackCap>,
     health: Arc<Health>,
+    feed: Arc<Feed>,
     telemetry: PartitionTelemetry,
     guards: Guards,
     clock: Clock,
@@ -100,8 +104,17 @@ pub(super) struct Health {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct NodeHealth {
-    tried: bool,
+    /// When the last poll that came to an end was sent.
+    tried_at: Option<Instant>,
+    /// It was answered.
+    answered: bool,
     error: Option<String>,
+}
+
+impl NodeHealth {
+    fn is_tried_since(&self, since: Instant) -> bool {
+        self.tried_at.is_some_and(|at| at >= since)
+    }
 }
 
 impl Health {
@@ -109,15 +122,29 @@ impl Health {
         Self { nodes: watch::Sender::new(vec![NodeHealth::default(); nodes]) }
     }
 
-    /// Notes what became of a poll; says whether that is news.
-    pub(super) fn note(&self, node: NodeId, error: Option<String>) -> bool {
+    /// Notes what became of a poll: when it was sent, whether it was answered, what ails the node.
+    /// Says whether the latter is news.
+    pub(super) fn note(
+        &self,
+        node: NodeId,
+        (sent_at, answered): (Instant, bool),
+        error: Option<String>,
+    ) -> bool {
+        let mut is_news = false;
         self.nodes.send_if_modified(|nodes| {
             let Some(known) = nodes.get_mut(node.index()) else { return false };
-            let seen = NodeHealth { tried: true, error };
-            let news = *known != seen;
-            *known = seen;
-            news
-        })
+            is_news = known.tried_at.is_none() || known.error != error;
+            *known = NodeHealth { tried_at: Some(sent_at), answered, error };
+            true
+        });
+        is_news
+    }
+
+    /// Waits until a poll of each node that was sent at or after `since` came to an end.
+    async fn tried_since(&self, since: Instant) {
+        let mut nodes = self.nodes.subscribe();
+        // The sender lives in `self`.
+        _ = nodes.wait_for(|nodes| nodes.iter().all(|node| node.is_tried_since(since))).await;
     }
 }
 
@@ -142,26 +169,24 @@ impl PartitionHandle {
         snapshot: Arc<ArcSwap<Snapshot>>,
         asks: mpsc::Sender<Ask>,
         cap: FallbackCap,
-        (health, telemetry): (Arc<Health>, PartitionTelemetry),
+        (health, feed, telemetry): (Arc<Health>, Arc<Feed>, PartitionTelemetry),
         clock: Clock,
     ) -> Self {
         let guards = snapshot.load().settings.guards;
         let (cap, next_id) = (Mutex::new(cap), AtomicU64::new(1));
-        Self { info, snapshot, asks, next_id, cap, health, telemetry, guards, clock }
+        Self { info, snapshot, asks, next_id, cap, health, feed, telemetry, guards, clock }
     }
 
     /// The name of a node that was not tried yet; `None`: each was.
     pub fn first_untried(&self) -> Option<&str> {
         let nodes = self.health.nodes.borrow();
-        let index = nodes.iter().position(|node| !node.tried)?;
+        let index = nodes.iter().position(|node| node.tried_at.is_none())?;
         self.info.nodes.get(index).map(|node| node.name.as_str())
     }
 
     /// Waits until each node was tried once.
     pub async fn all_tried(&self) {
-        let mut nodes = self.health.nodes.subscribe();
-        // The sender lives in `self`.
-        _ = nodes.wait_for(|nodes| nodes.iter().all(|node| node.tried)).await;
+        self.health.tried_since(Instant::default()).await;
     }
 
     /// What ails a node, with what to do; empty: nothing.
@@ -254,6 +279,70 @@ impl PartitionHandle {
         drop(self.asks.try_send(Ask::Tell(Event::Hurry(self.clock.now()))));
     }
 
+    /// Asks for fresh observations of every node and waits for them until `until`; returns the
+    /// nodes that answered and those that did not.
+    pub async fn look(&self, until: Instant) -> (Vec<NodeId>, Vec<NodeId>) {
+        let since = self.clock.now();
+        if self.asks.send(Ask::Tell(Event::Hurry(since))).await.is_ok() {
+            // What has not come by then is said to be missing.
+            _ = self.clock.until(until, self.health.tried_since(since)).await;
+        }
+        let nodes = self.health.nodes.borrow();
+        let answered = |node: &NodeId| {
+            let health = nodes.get(node.index());
+            health.is_some_and(|node| node.answered && node.is_tried_since(since))
+        };
+        self.snapshot.load().nodes().partition(answered)
+    }
+
+    /// Tells whoever watches what somebody says about a failover. Nothing of it is believed.
+    pub fn announced(&self, announcement: Announcement) {
+        self.feed.tell(Happening::Announced(announcement));
+    }
+
+    /// What happens from now on.
+    pub fn watch(&self) -> broadcast::Receiver<Happened> {
+        self.feed.watch()
+    }
+
+    /// When an epoch was first known to this instance, in seconds since 1970.
+    pub fn first_seen(&self, epoch: Epoch) -> Option<u64> {
+        self.feed.first_seen(epoch)
+    }
+
+    /// Looks whether a write that ended at `position` was made on a leader that is deposed: past
+    /// the fork in which its epoch ended. Says so once for each epoch.
+    pub fn note_write(&self, epoch: Epoch, position: Position) {
+        let snapshot = self.snapshot.load();
+        let heads = snapshot.leadership.heads();
+        let (history, guards) = (&snapshot.history, &self.guards);
+        let is_lost = |head: &Epoch| match history.relation(*head, epoch, position, guards) {
+            Relation::Lost { .. } => true,
+            Relation::Alive | Relation::Unknown { .. } => false,
+        };
+        if heads.is_empty() || !heads.iter().all(is_lost) {
+            return;
+        }
+        self.telemetry.deposed_write();
+        if self.feed.deposed(epoch, position) {
+            let partition = self.info.name.as_str();
+            let node = snapshot.facts.of(epoch).and_then(|facts| facts.node);
+            let node = node.and_then(|node| self.node_info(node)).map(|info| info.name.as_str());
+            warn!(
+                partition,
+                node,
+                %epoch,
+                %position,
+                "a write on a deposed leader was recorded: end what still writes to it"
+            );
+        }
+    }
+
+    /// The epoch of a deposed leader on which a write was recorded lately.
+    pub fn deposed_lately(&self) -> Option<Epoch> {
+        self.feed.deposed_lately()
+    }
+
     /// Takes a node out, or back in; `false` if the partition has ended.
     pub async fn drain(&self, node: NodeId, drained: bool) -> bool {
         self.order(Event::Drain { node, drained }).await
@@ -262,6 +351,12 @@ impl PartitionHandle {
     /// Lifts the quarantine of a node; `false` if the partition has ended.
     pub async fn resume(&self, node: NodeId) -> bool {
         self.order(Event::Resume(node)).await
+    }
+
+    /// Makes the node of an incarnation the one that counts, if it may be; `false` if the partition
+    /// has ended.
+    pub async fn resolve(&self, incarnation: Incarnation) -> bool {
+        self.order(Event::Resolve(incarnation)).await
     }
 
     /// Returns when what the operator said can be seen.

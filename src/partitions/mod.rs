@@ -2,16 +2,20 @@
 //!
 //! - [`handle`]: what requests hold of a partition
 //! - [`task`]: the loop that owns the core's `Partition`
+//! - [`feed`]: what happens, for whoever watches; `notable`: what the core finds so, logged
 //! - `noticed`: what an operator counts of a node's polls
 //! - [`registry`]: the partitions of this instance by name, id and system id
 //!
 //! It judges nothing itself and knows no driver and no wire format.
 
+pub mod feed;
 pub mod handle;
+mod notable;
 mod noticed;
 pub mod registry;
 pub mod task;
 
+pub use feed::{Announcement, Happened, Happening};
 pub use handle::{NodeInfo, PartitionHandle, PartitionInfo};
 pub use registry::Partitions;
 pub use task::{NodePort, PartitionTask};

@@ -9,7 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Facts;
-use tidegate_core::partition::{Effect, Event, NeedId, Notable, Partition, RowOutcome, WaitEnd};
+use tidegate_core::lineage::History;
+use tidegate_core::partition::{Effect, Event, NeedId, Partition, RowOutcome, WaitEnd};
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{Settings, Snapshot};
 use tidegate_core::views::NodeId;
@@ -19,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::field::display;
 use tracing::{info, warn};
 
+use super::feed::Feed;
 use super::handle::{Ask, EVENTS_MAX, Health};
 use super::noticed::Noticed;
-use super::{PartitionHandle, PartitionInfo};
+use super::{PartitionHandle, PartitionInfo, notable};
 use crate::clock::Clock;
 use crate::ports::{self, Command, Demand, FactStore, Reading, SourceErrorClass};
 use crate::telemetry::{NodeTelemetry, PartitionTelemetry, PollOutcome};
@@ -62,6 +64,9 @@ pub struct PartitionTask<F> {
     lag_reported_at: Vec<Instant>,
     /// Why the last lineage row was refused, and by which node.
     row_error: Option<(NodeId, String)>,
+    feed: Arc<Feed>,
+    /// The history whose epochs the feed knows.
+    fed: Arc<History>,
     clock: Clock,
 }
 
@@ -87,7 +92,8 @@ impl<F: FactStore> PartitionTask<F> {
         let (asks_in, asks) = mpsc::channel(EVENTS_MAX);
         let health = Arc::new(Health::new(info.nodes.len()));
         telemetry.cap_in_force(cap.reads_per_second());
-        let watched = (Arc::clone(&health), telemetry.clone());
+        let feed = Arc::new(Feed::new(clock));
+        let watched = (Arc::clone(&health), Arc::clone(&feed), telemetry.clone());
         let shown = Arc::clone(&snapshot);
         let handle = PartitionHandle::new(info.clone(), shown, asks_in, cap, watched, clock);
         let nodes = info.nodes.iter().map(|node| telemetry.node(&node.name)).collect();
@@ -112,6 +118,8 @@ impl<F: FactStore> PartitionTask<F> {
             nodes,
             lag_reported_at,
             row_error: None,
+            feed,
+            fed: Arc::default(),
             clock,
         };
         (task, Arc::new(handle))
@@ -204,15 +212,15 @@ impl<F: FactStore> PartitionTask<F> {
                 self.handle(Event::Observed(observation));
                 self.notice(node, before);
                 let fault = faults.first().map(ToString::to_string);
-                self.note(node, fault.or_else(|| self.row_error_of(node)));
+                self.note(node, (sent_at, true), fault.or_else(|| self.row_error_of(node)));
                 self.report(node, sent_at);
             }
-            Reading::Unreachable { error, .. } => {
+            Reading::Unreachable { error, sent_at, received_at: _ } => {
                 if let Some(telemetry) = self.nodes.get(node.index()) {
                     telemetry.polled(outcome_of(error.class));
                     telemetry.beside_leader(false);
                 }
-                self.note(node, Some(error.to_string()));
+                self.note(node, (sent_at, false), Some(error.to_string()));
             }
             Reading::RowWritten { epoch, result } => {
                 let outcome = match result {
@@ -237,8 +245,8 @@ impl<F: FactStore> PartitionTask<F> {
     }
 
     /// Logs what ails a node when it changes, not at every poll.
-    fn note(&self, node: NodeId, error: Option<String>) {
-        if !self.health.note(node, error.clone()) {
+    fn note(&self, node: NodeId, tried: (Instant, bool), error: Option<String>) {
+        if !self.health.note(node, tried, error.clone()) {
             return;
         }
         let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
@@ -250,7 +258,7 @@ impl<F: FactStore> PartitionTask<F> {
     }
 
     /// Counts and logs what an answered poll changed of a node.
-    fn notice(&self, node: NodeId, before: Option<Noticed>) {
+    fn notice(&mut self, node: NodeId, before: Option<Noticed>) {
         let Some(now) = Noticed::of(self.partition.snapshot(), node) else { return };
         let Some(telemetry) = self.nodes.get(node.index()) else { return };
         let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
@@ -292,6 +300,10 @@ impl<F: FactStore> PartitionTask<F> {
         match effect {
             Effect::Publish(snapshot) => {
                 let sent_at = snapshot.trail.last().map(|sample| sample.sent_at);
+                if !Arc::ptr_eq(&self.fed, &snapshot.history) {
+                    self.fed = Arc::clone(&snapshot.history);
+                    self.feed.seen(self.fed.rows().map(|row| row.epoch));
+                }
                 self.snapshot.store(snapshot);
                 self.sampled.send_if_modified(|known| {
                     let moved = *known != sent_at;
@@ -328,50 +340,7 @@ impl<F: FactStore> PartitionTask<F> {
             Effect::StoreFacts(facts) => {
                 self.facts.send_replace(Some(facts));
             }
-            Effect::Emit(notable) => self.emit(&notable),
-        }
-    }
-
-    fn emit(&self, notable: &Notable) {
-        let partition = self.info.name.as_str();
-        let name = |node: &NodeId| {
-            self.info.nodes.get(node.index()).map_or("?", |info| info.name.as_str())
-        };
-        match notable {
-            Notable::Leadership(leadership) => {
-                let leader = leadership.leader();
-                let node = leader.as_ref().map(|leader| name(&leader.node));
-                let epoch = leader.map(|leader| leader.epoch.to_string());
-                if leadership.is_split() {
-                    warn!(partition, "several nodes claim to lead");
-                } else {
-                    info!(partition, node, epoch, "leadership changed");
-                }
-            }
-            Notable::Quarantined(node, why) => {
-                warn!(partition, node = name(node), ?why, "node quarantined");
-            }
-            Notable::RowConflict(epoch) => {
-                warn!(partition, %epoch, "the origin of an epoch is contradicted");
-            }
-            Notable::NewEpoch { row, unknown } => {
-                info!(partition, epoch = %row.epoch, unknown, "a new epoch was placed");
-            }
-            Notable::Restored(node, epoch) => {
-                warn!(partition, node = name(node), %epoch, "a leader continues nothing known");
-            }
-            Notable::Verdict(winner, aside) => {
-                warn!(partition, %winner, ?aside, "an operator said which epoch counts");
-            }
-            Notable::Resumed(node) => {
-                info!(partition, node = name(node), "an operator vouched for a node");
-            }
-            Notable::RowUnwritable(epoch) => {
-                warn!(partition, %epoch, "the lineage row cannot be written");
-            }
-            Notable::ForeignSystem(node) => {
-                warn!(partition, node = name(node), "node answers as another database");
-            }
+            Effect::Emit(notable) => notable::report(&self.info, &self.feed, notable),
         }
     }
 }

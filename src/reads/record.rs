@@ -162,6 +162,9 @@ impl<S: TokenStore> Reads<S> {
                 let mark = written(&evidence, before.as_ref(), &handle, &guards)?;
                 // The next read should find the flush of this write known.
                 handle.hurry();
+                if let Some((epoch, mark)) = &mark {
+                    handle.note_write(*epoch, mark.floor);
+                }
                 let component = mark
                     .map_or_else(Component::unresolved, |(epoch, mark)| Component::of(epoch, mark));
                 Ok(Learned { handle, component, losses: Vec::new(), wrote: true })

@@ -3,6 +3,7 @@
 //! It owns the one belief in the store of this instance. A record is raised before the answer, and
 //! a store that does not answer makes a session unknown, never new. It judges no mark.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -14,7 +15,7 @@ use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, PartitionId, 
 use super::asked::doubted;
 use super::holder::{Guard, Named};
 use super::whom::{Reach, part_of};
-use super::{Asked, Holder, Ignorance, SessionError, SessionLimits, Whom};
+use super::{Asked, Holder, Ignorance, LossLedger, SessionError, SessionLimits, Whom};
 use crate::clock::Clock;
 use crate::ports::{StoreError, Stored, SubjectKey, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
@@ -30,6 +31,7 @@ pub struct Sessions<S> {
     tenant: String,
     limits: SessionLimits,
     partitions: Vec<ComponentKey>,
+    ledger: Arc<LossLedger>,
     clock: Clock,
 }
 
@@ -87,7 +89,13 @@ impl<S: TokenStore> Sessions<S> {
     ) -> Self {
         let guard = ArcSwap::from_pointee(StoreGuard::started(clock.now(), gate));
         let tenant = tenant.to_owned();
-        Self { store, guard, guards, keyring, subjects, tenant, limits, partitions, clock }
+        let ledger = Arc::default();
+        Self { store, guard, guards, keyring, subjects, tenant, limits, partitions, ledger, clock }
+    }
+
+    /// How many sessions were told of each loss.
+    pub const fn ledger(&self) -> &Arc<LossLedger> {
+        &self.ledger
     }
 
     /// Offers a poll of the partition's leader that was sent at `sent_at` and answered.
@@ -179,12 +187,14 @@ impl<S: TokenStore> Sessions<S> {
         if change.is_empty() {
             return Ok(self.unchanged(holder, whom));
         }
-        let mut holder = holder.clone();
+        let asked = holder;
+        let mut holder = asked.clone();
         let (mut stored, mut unkept) = (None, None);
         if let Some(reach) = reach {
             // Boxed: most reads raise nobody, and a call is moved about as large as it may get.
             (stored, unkept) = Box::pin(self.raise(&mut holder, &change, reach)).await?;
         }
+        self.count(&change, asked, &holder);
         let mut told = holder.merged().clone();
         change.tell.iter().for_each(|notice| told.tell(*notice));
         let notices = told.notices().copied().collect();
@@ -206,10 +216,20 @@ impl<S: TokenStore> Sessions<S> {
     ///
     /// # Errors
     /// [`SessionError::Store`] if it could not be kept under the subject.
-    pub async fn adopt(&self, mut holder: Holder, change: Change) -> Result<Holder, SessionError> {
-        let reach = Reach::named(&holder);
+    pub async fn adopt(&self, asked: Holder, change: Change) -> Result<Holder, SessionError> {
+        let reach = Reach::named(&asked);
+        let mut holder = asked.clone();
         self.raise(&mut holder, &change, reach).await?;
+        self.count(&change, &asked, &holder);
         Ok(holder)
+    }
+
+    /// Counts what a holder was told first by this change.
+    fn count(&self, change: &Change, asked: &Holder, raised: &Holder) {
+        if !change.tell.is_empty() {
+            let subject = raised.named.as_ref().map(|named| named.key);
+            self.ledger.count(&change.tell, (asked.merged(), raised.merged()), subject);
+        }
     }
 
     /// What is known of a session, and its token joined.

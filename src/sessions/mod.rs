@@ -4,7 +4,8 @@
 //! - `holder`: one caller: its token and record, and what is not known of them;
 //! - `instance`: [`Sessions`], which looks up, raises, seals;
 //! - `whom`: which holder takes which part of a change;
-//! - `notices`: losses as they are told, and the text of their ids.
+//! - `notices`: losses as they are told, and the text of their ids;
+//! - `ledger`: [`LossLedger`], how many sessions were told of each loss.
 //!
 //! It judges no mark and knows no node: what a session demands is for the core's `resolve` to say.
 //! It logs no token and no subject.
@@ -12,6 +13,7 @@
 mod asked;
 mod holder;
 mod instance;
+mod ledger;
 mod notices;
 mod whom;
 
@@ -19,6 +21,7 @@ pub use crate::ports::{StoreError, Stored, TokenStore};
 pub use asked::{Asked, SessionError, SessionLimits};
 pub use holder::{Holder, Ignorance};
 pub use instance::{Committed, ResolvedSession, SessionState, Sessions};
+pub use ledger::{LossKey, LossLedger, Told};
 pub use notices::{losses_to_notices, notice_id_text, parse_notice_id};
 pub use whom::{RaiseWhom, Whom};
 

@@ -78,6 +78,7 @@ pub(super) struct Families {
     parked: Family<PartitionLabels, Gauge>,
     losses: Family<LossLabels, Counter>,
     crossed: Family<PartitionLabels, Counter>,
+    deposed: Family<PartitionLabels, Counter>,
     went_back: Family<NodeLabels, Counter>,
     beside_leader: Family<NodeLabels, Gauge>,
     lag_bytes: Family<NodeLabels, FloatGauge>,
@@ -97,6 +98,7 @@ impl Families {
             parked: Family::default(),
             losses: Family::default(),
             crossed: Family::default(),
+            deposed: Family::default(),
             went_back: Family::default(),
             beside_leader: Family::default(),
             lag_bytes: Family::default(),
@@ -170,6 +172,11 @@ impl Families {
             self.crossed.clone(),
         );
         registry.register(
+            "deposed_writes",
+            "Writes recorded that were made on a deposed leader, past the end of its epoch",
+            self.deposed.clone(),
+        );
+        registry.register(
             "node_regressions",
             "Times the node showed a lower position than before: a crash, a restored copy, a fault",
             self.went_back.clone(),
@@ -198,6 +205,7 @@ struct Resolved {
     parked: Gauge,
     losses: Table<Counter>,
     crossed: Counter,
+    deposed: Counter,
 }
 
 impl PartitionTelemetry {
@@ -207,6 +215,7 @@ impl PartitionTelemetry {
         let cap = telemetry.0.families.cap.get_or_create_owned(&labels);
         let parked = telemetry.0.families.parked.get_or_create_owned(&labels);
         let crossed = telemetry.0.families.crossed.get_or_create_owned(&labels);
+        let deposed = telemetry.0.families.deposed.get_or_create_owned(&labels);
         Self(Arc::new(Resolved {
             telemetry,
             name,
@@ -218,6 +227,7 @@ impl PartitionTelemetry {
             parked,
             losses: Table::new(NoticeKind::ALL.len()),
             crossed,
+            deposed,
         }))
     }
 
@@ -287,6 +297,11 @@ impl PartitionTelemetry {
     /// Counts an answer that took one line of leaders for another.
     pub fn crossed(&self) {
         self.0.crossed.inc();
+    }
+
+    /// Counts a write that was recorded and made on a deposed leader.
+    pub fn deposed_write(&self) {
+        self.0.deposed.inc();
     }
 
     /// Reports how many reads wait.

@@ -1,0 +1,139 @@
+//! The admin listener of a running instance, as commands call it. Waits for nothing long.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use tidegate_proto::v1;
+use tidegate_proto::v1::admin_service_client::AdminServiceClient;
+use tokio::runtime::{Builder, Runtime};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::config::Listen;
+
+/// A client of `AdminService`.
+pub(super) type Client = AdminServiceClient<Channel>;
+
+/// Time to connect: whoever does not answer by then is not there.
+const CONNECT: Duration = Duration::from_secs(1);
+/// Time for one answer: several polls that time out fit.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
+/// Epochs asked for: as many as are answered at once.
+const EPOCHS: u32 = 1000;
+
+/// Which instance is asked.
+#[derive(Args, Debug)]
+pub(super) struct AdminAt {
+    /// Where the admin listener of the instance answers.
+    #[arg(
+        long = "admin",
+        value_name = "URL",
+        env = "TIDEGATE_ADMIN",
+        default_value_t = default_url()
+    )]
+    url: String,
+}
+
+/// The address of the admin listener where the configuration says nothing.
+fn default_url() -> String {
+    format!("http://{}", Listen::default().admin)
+}
+
+/// Arguments that cannot be used; what is asked for was not done.
+#[derive(Debug)]
+pub(super) struct WrongArguments(pub(super) String);
+
+impl fmt::Display for WrongArguments {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongArguments {}
+
+/// Wrong arguments, with what is expected.
+pub(super) fn wrong(text: impl Into<String>) -> anyhow::Error {
+    anyhow::Error::new(WrongArguments(text.into()))
+}
+
+/// What the service said instead of an answer. What it does not know or cannot read was named in
+/// the arguments.
+pub(super) fn refused(status: &Status) -> anyhow::Error {
+    if matches!(status.code(), Code::NotFound | Code::InvalidArgument) {
+        wrong(status.message())
+    } else {
+        anyhow!("{}", status.message())
+    }
+}
+
+impl AdminAt {
+    /// Calls the instance; `limit` bounds all of it.
+    pub(super) fn ask<T, Asked>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce(Client) -> Asked,
+    ) -> Result<T>
+    where
+        Asked: Future<Output = Result<T>>,
+    {
+        runtime()?.block_on(async {
+            let answered = async { ask(self.connect().await?).await };
+            let answered = tokio::time::timeout(limit, answered).await;
+            answered.unwrap_or_else(|_| Err(anyhow!("no answer from {} in {limit:?}", self.url)))
+        })
+    }
+
+    /// Calls the instance for as long as it answers.
+    pub(super) fn follow<Asked>(&self, ask: impl FnOnce(Client) -> Asked) -> Result<()>
+    where
+        Asked: Future<Output = Result<()>>,
+    {
+        runtime()?.block_on(async { ask(self.connect().await?).await })
+    }
+
+    async fn connect(&self) -> Result<Client> {
+        let unusable =
+            || wrong(format!("`--admin {}` is no URL: write http://HOST:PORT", self.url));
+        let endpoint = Endpoint::from_shared(self.url.clone()).map_err(|_| unusable())?;
+        if endpoint.uri().scheme_str() != Some("http") || endpoint.uri().port().is_none() {
+            return Err(unusable());
+        }
+        let endpoint = endpoint.connect_timeout(CONNECT);
+        let reached = tokio::time::timeout(CONNECT, endpoint.connect()).await;
+        let channel = reached.map_err(|_| anyhow!("no answer in {CONNECT:?}"));
+        let channel = channel.and_then(|reached| Ok(reached?)).with_context(|| {
+            format!(
+                "the admin listener at {} cannot be reached: is the service running, and is this \
+                 its `listen.admin`?",
+                self.url
+            )
+        })?;
+        Ok(AdminServiceClient::new(channel))
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().context("the runtime cannot start")
+}
+
+/// One partition with its epochs.
+pub(super) struct Epochs {
+    pub(super) partition: v1::Partition,
+    pub(super) epochs: Vec<v1::Epoch>,
+}
+
+/// The epochs of one partition, or of all.
+pub(super) async fn epochs(mut admin: Client, partition: Option<String>) -> Result<Vec<Epochs>> {
+    let request = v1::ListPartitionsRequest { partition: partition.unwrap_or_default() };
+    let listed = admin.list_partitions(request).await.map_err(|status| refused(&status))?;
+    let mut all = Vec::new();
+    for partition in listed.into_inner().partitions {
+        let name = partition.name.clone();
+        let request = v1::ListEpochsRequest { partition: name, limit_count: EPOCHS };
+        let listed = admin.list_epochs(request).await.map_err(|status| refused(&status))?;
+        all.push(Epochs { partition, epochs: listed.into_inner().epochs });
+    }
+    Ok(all)
+}
