@@ -4,8 +4,11 @@
 TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 4
-# The tests that attack: the simulator's, and the traps. all others are `check`.
+# The tests that attack: the simulator's, and the traps.
 ATTACK := --test covers --test worlds --test traps
+# All others but those of `failover` are `check`.
+CHECK := --lib --bins $(addprefix --test ,$(filter-out failover,$(basename $(notdir $(wildcard \
+	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
 # What `buf breaking` compares with: main, and without it the last commit.
@@ -13,7 +16,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prove soak bench test lint check attack build fmt deny tools servers
+.PHONY: help demo prove soak failovers bench test lint check attack failover build fmt deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -36,6 +39,12 @@ soak: ## Plays what befalls servers, SUITE=failover|all; ROUNDS or MINUTES, ARGS
 	@target/debug/soak $(if $(SUITE),--suite $(SUITE)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
+failovers: ## Shows what each kind of failover looks like from outside; ARGS='--rounds n'.
+	@echo "building the failovers: minutes the first time"
+	@cargo build -q -p tidegate-lab --bins
+	@target/debug/install
+	@target/debug/failovers $(ARGS)
+
 bench: ## Measures what a decision costs; PAIRS and SECONDS lengthen it.
 	@echo "building tidegate and its benchmark as they ship: five minutes the first time"
 	@cargo build -q --release -p tidegate -p tidegate-lab --bin tidegate --bin bench --bin decision
@@ -52,9 +61,13 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 	@$(BUF) lint
 	@$(BUF) breaking --against '.git#ref=$(BASE)'
 
-check: ## Runs every test but those of `attack`; what it needs must be there already.
+check: ## Runs every test but those of `attack` and `failover`; what it needs must be there.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
-		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim -- --skip trap_
+		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECK) -- --skip trap_
+	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
+
+failover: ## Runs every test of failovers, crashes and splits of real servers.
+	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast --test failover
 
 attack: ## Runs the simulator, guards switched off, and the traps of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)

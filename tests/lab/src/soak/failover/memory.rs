@@ -29,7 +29,6 @@ pub(super) struct Heard {
     pub(super) first: bool,
     /// The last row it had written in that epoch.
     pub(super) last_written: Option<i64>,
-    pub(super) id: String,
 }
 
 /// A row that was due and that a read, called fresh, did not find.
@@ -74,7 +73,7 @@ impl Memory {
     /// Notices came.
     pub(super) fn hears(&mut self, notices: Vec<Notice>) {
         for notice in notices {
-            let first = self.known.insert(notice.id.clone());
+            let first = self.known.insert(notice.id);
             self.heard.push(Heard {
                 turn: self.turn,
                 kind: notice.kind,
@@ -82,7 +81,6 @@ impl Memory {
                 lost_epoch: notice.lost_epoch,
                 epoch: notice.epoch,
                 first,
-                id: notice.id,
             });
         }
     }
@@ -185,10 +183,9 @@ impl Memory {
 mod tests {
     use super::*;
 
-    fn notice(id: &str, kind: NoticeKind, lost: &str) -> Heard {
+    fn notice(kind: NoticeKind, lost: &str) -> Heard {
         let (lost_epoch, epoch) = (lost.to_owned(), "2.1.1".to_owned());
-        let (id, last_written) = (id.to_owned(), None);
-        Heard { turn: 0, kind, lost_epoch, epoch, first: true, last_written, id }
+        Heard { turn: 0, kind, lost_epoch, epoch, first: true, last_written: None }
     }
 
     fn memory() -> Memory {
@@ -215,12 +212,12 @@ mod tests {
     #[test]
     fn only_a_word_about_its_write_that_came_after_it_tells_a_session() {
         let mut told = memory();
-        heard(&mut told, notice("a", NoticeKind::PossiblyLost, "0.9.9"));
+        heard(&mut told, notice(NoticeKind::PossiblyLost, "0.9.9"));
         assert!(!told.was_told(1), "it came with the write and names an older epoch");
         told.turns();
-        heard(&mut told, notice("a", NoticeKind::ObservedStateLost, "1.1.1"));
+        heard(&mut told, notice(NoticeKind::ObservedStateLost, "1.1.1"));
         assert!(!told.was_told(1), "it says that the write survived");
-        heard(&mut told, notice("b", NoticeKind::WriteLost, "1.1.1"));
+        heard(&mut told, notice(NoticeKind::WriteLost, "1.1.1"));
         assert!(told.was_told(1));
     }
 
@@ -228,7 +225,7 @@ mod tests {
     fn a_repeated_word_about_an_older_loss_tells_nothing_of_a_newer_write() {
         let mut memory = memory();
         memory.turns();
-        let repeated = Heard { first: false, ..notice("a", NoticeKind::WriteLost, "0.9.9") };
+        let repeated = Heard { first: false, ..notice(NoticeKind::WriteLost, "0.9.9") };
         heard(&mut memory, repeated);
         assert!(!memory.was_told(1));
     }

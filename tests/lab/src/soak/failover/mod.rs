@@ -45,7 +45,7 @@ pub use tally::Tally;
 /// Rounds that the claims need.
 const ROUNDS_USUAL: u64 = 50;
 /// Safety rules without which the same schedule must break a promise.
-pub const OFF: [&str; 1] = ["fork_interval"];
+pub const OFF: [&str; 1] = ["leader_first"];
 /// Rounds within which it must.
 pub const ROUNDS_OFF: u64 = 5;
 /// Broken promises that are told in full.

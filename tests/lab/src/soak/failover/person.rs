@@ -27,7 +27,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 /// What a wait may take beyond its budget before it counts as one that never ended.
 const WAIT_GRACE: Duration = Duration::from_secs(3);
 /// How long a person does nothing between two requests, in milliseconds.
-const PAUSE_MILLIS: std::ops::Range<u64> = 30..350;
+const PAUSE_MILLIS: std::ops::Range<u64> = 60..600;
 /// Of so many writes one is looked for on the standbys.
 const PROBED: u64 = 4;
 

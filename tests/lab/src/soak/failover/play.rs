@@ -2,10 +2,11 @@
 //!
 //! What a failover is stands in `crate::failover`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use futures::future::{join_all, try_join_all};
 use tidegate_client::{SessionOptions, WaitOutcome, WaitTarget};
@@ -26,7 +27,7 @@ use crate::install::Major;
 use crate::service::{DATABASE, PARTITION};
 use crate::soak::say;
 use crate::stall::Stall;
-use crate::wait::{LIMIT, until};
+use crate::wait::LIMIT;
 
 /// Sessions that live at the same time.
 const PEOPLE: i32 = 100;
@@ -35,8 +36,12 @@ const TURNS_BEFORE: u64 = 250;
 const TURNS_AFTER: u64 = 200;
 /// Rows that a session goes on to look for in later rounds.
 const KEEP: usize = 2;
-/// Longest time after which nodes must be seen to be well again; then an operator is called.
-const WELL_WITHIN: Duration = Duration::from_secs(12);
+/// How long a node may stay quarantined before an operator is called.
+const QUARANTINED: Duration = Duration::from_secs(4);
+/// Longest time after which all nodes must be well again, on a machine that others keep busy.
+const WELL_WITHIN: Duration = Duration::from_secs(90);
+/// Between two looks at the service.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Epochs asked of the service; a round makes a few.
 const EPOCHS: u32 = 64;
 
@@ -133,26 +138,37 @@ impl Play {
         place.await_turns(TURNS_AFTER).await
     }
 
-    /// Waits until the service finds all nodes well; calls the operator for those that stay out.
+    /// Waits until the service finds all nodes well; calls the operator for those that it has put
+    /// in quarantine and leaves there. Returns how often.
     async fn all_well(&self) -> Result<u64> {
-        let limit = self.place.stall.allow(WELL_WITHIN);
-        if until("all nodes are well", limit, || self.is_well()).await.is_ok() {
-            return Ok(0);
+        let (mut called, mut quarantined) = (0, BTreeMap::new());
+        let began_at = Instant::now();
+        while !self.is_well().await? {
+            let partition = self.place.service.partition().await?;
+            for node in &partition.nodes {
+                if node.quarantine_reason.is_empty() {
+                    quarantined.remove(&node.name);
+                    continue;
+                }
+                let since = quarantined.entry(node.name.clone()).or_insert_with(Instant::now);
+                if since.elapsed() >= self.place.stall.allow(QUARANTINED) {
+                    quarantined.remove(&node.name);
+                    say(format_args!("    operator: {}: {}", node.name, node.quarantine_reason));
+                    self.resume(&node.name).await?;
+                    called += 1;
+                }
+            }
+            ensure!(began_at.elapsed() < WELL_WITHIN, "not well: {}", words(&partition));
+            tokio::time::sleep(PAUSE).await;
         }
-        let partition = self.place.service.partition().await?;
+        Ok(called)
+    }
+
+    async fn resume(&self, node: &str) -> Result<()> {
         let mut admin = AdminServiceClient::connect(self.place.service.admin_endpoint()).await?;
-        let mut called = 0;
-        for node in partition.nodes.iter().filter(|node| !is_well(&partition, node)) {
-            let reasons = node.ineligible_reasons.join("; ");
-            let why = format!("{} {reasons} {}", node.quarantine_reason, node.poll_error);
-            say(format_args!("  operator: {} stays out: {why}", node.name));
-            let request =
-                v1::ResumeNodeRequest { partition: PARTITION.to_owned(), node: node.name.clone() };
-            called += 1;
-            admin.resume_node(request).await?;
-        }
-        until("all nodes are well after the operator came", LIMIT, || self.is_well()).await?;
-        Ok(called.max(1))
+        let (partition, node) = (PARTITION.to_owned(), node.to_owned());
+        admin.resume_node(v1::ResumeNodeRequest { partition, node }).await?;
+        Ok(())
     }
 
     async fn is_well(&self) -> Result<bool> {
@@ -194,4 +210,14 @@ impl Play {
 
 fn is_well(partition: &v1::Partition, node: &v1::NodeState) -> bool {
     node.name == partition.leader_node || node.session_eligible
+}
+
+/// What the service says of nodes that are not well.
+fn words(partition: &v1::Partition) -> String {
+    let nodes = partition.nodes.iter().filter(|node| !is_well(partition, node));
+    let nodes = nodes.map(|node| {
+        let reasons = node.ineligible_reasons.join(", ");
+        format!("{}: {reasons} {} {}", node.name, node.quarantine_reason, node.poll_error)
+    });
+    format!("{:?}, {}", partition.state(), nodes.collect::<Vec<_>>().join("; "))
 }
