@@ -7,9 +7,27 @@
 #![cfg(feature = "unsafe-guards")]
 #![allow(clippy::expect_used, reason = "a lab that fails is a failed test")]
 
+#[path = "failover/crash_loop.rs"]
+mod crash_loop;
 #[path = "failover/desk.rs"]
 mod desk;
+#[path = "failover/detection.rs"]
+mod detection;
+#[path = "failover/lost_write.rs"]
+mod lost_write;
+#[path = "failover/ordinary.rs"]
+mod ordinary;
+#[path = "failover/s10_lost_write.rs"]
+mod s10_lost_write;
+#[path = "failover/s11_old_leader.rs"]
+mod s11_old_leader;
+#[path = "failover/s12_lost_position.rs"]
+mod s12_lost_position;
+#[path = "failover/s15_restored_replica.rs"]
+mod s15_restored_replica;
 #[path = "failover/stage.rs"]
 mod stage;
+#[path = "failover/sync_gap.rs"]
+mod sync_gap;
 #[path = "failover/timelines.rs"]
 mod timelines;
