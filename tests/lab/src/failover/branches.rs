@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use fastrand::Rng;
 
-use super::promotions::{lose_rows, promoted};
+use super::promotions::{ROW_WITHIN, lose_rows, promoted};
 use super::trio::{Commit, Trio};
 use crate::postgres::Stop;
 
@@ -85,9 +85,17 @@ pub(super) async fn twin_attached(trio: &mut Trio, random: &mut Rng) -> Result<(
     one.repoint(&other).await?;
     one.start().await?;
     let streams = tokio::time::timeout(ATTACHED_WITHIN, one.await_streaming()).await;
-    let word = if matches!(streams, Ok(Ok(()))) { "streams" } else { "does not stream" };
+    let streams = matches!(streams, Ok(Ok(())));
+    let word = if streams { "streams" } else { "does not stream" };
     trio.did(format!("{} is attached to {}, not rewound, and {word}", one.name(), other.name()));
     trio.look().await?;
+    trio.seen(&other).await?;
+    trio.accepted(&other, ROW_WITHIN).await?;
+    trio.write(&other, Commit::Flushed).await?;
+    if streams {
+        // Its position reaches the leader's; its rows need not.
+        one.catch_up_with(&other).await?;
+    }
     trio.all_seen().await?;
     trio.ask_all().await
 }

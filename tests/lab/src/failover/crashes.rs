@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use fastrand::Rng;
 
+use super::promotions::ROW_WITHIN;
 use super::trio::{Commit, Trio};
 use crate::postgres::{Server, Stop};
 use crate::wait::until;
@@ -29,7 +31,7 @@ pub(super) async fn lose_unflushed(trio: &mut Trio, leader: &Server) -> Result<(
 async fn goes_on(trio: &mut Trio, leader: &Server) -> Result<()> {
     trio.write(leader, Commit::Flushed).await?;
     trio.seen(leader).await?;
-    trio.accepted(leader, Duration::from_secs(5)).await?;
+    trio.accepted(leader, ROW_WITHIN).await?;
     trio.write(leader, Commit::Flushed).await?;
     for standby in trio.others() {
         standby.await_streaming().await?;
@@ -96,10 +98,13 @@ pub(super) async fn reset(trio: &mut Trio) -> Result<()> {
 }
 
 /// The leader goes back in time; its standbys are ahead of it and cannot follow.
-pub(super) async fn restored(trio: &mut Trio) -> Result<()> {
-    let leader = trio.leader().clone();
-    let copy = leader.copy_data_dir().await?;
-    trio.did(format!("{} is copied", leader.name()));
+///
+/// The copy is one of its own, taken at a clean stop, or one of a standby.
+pub(super) async fn restored(trio: &mut Trio, random: &mut Rng) -> Result<()> {
+    let (leader, standby, _) = trio.roles(random)?;
+    let copied = if random.bool() { &leader } else { &standby };
+    let copy = copied.copy_data_dir().await?;
+    trio.did(format!("{} is copied", copied.name()));
     for standby in trio.others() {
         standby.await_streaming().await?;
     }
@@ -110,7 +115,7 @@ pub(super) async fn restored(trio: &mut Trio) -> Result<()> {
         standby.catch_up_with(&leader).await?;
     }
     trio.all_seen().await?;
-    trio.accepted(&leader, Duration::from_secs(5)).await?;
+    trio.accepted(&leader, ROW_WITHIN).await?;
     leader.restore_data_dir(&copy).await?;
     copy.remove().await?;
     for standby in trio.others() {

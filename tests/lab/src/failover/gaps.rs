@@ -4,7 +4,7 @@ use anyhow::Result;
 use fastrand::Rng;
 
 use super::crashes::lose_unflushed;
-use super::promotions::lose_rows;
+use super::promotions::{ahead_first, lose_rows, promoted};
 use super::trio::{Commit, Trio};
 use crate::postgres::Stop;
 
@@ -22,6 +22,13 @@ pub(super) async fn two_crashes(trio: &mut Trio, random: &mut Rng) -> Result<()>
     leader.start().await?;
     trio.did(format!("{} is started", leader.name()));
     trio.write(&leader, Commit::Flushed).await?;
+    // The standbys are seen first: they have the new lives' log and not yet their lineage row.
+    for standby in trio.others() {
+        standby.await_streaming().await?;
+        standby.catch_up_with(&leader).await?;
+        trio.look_at(&standby).await?;
+        trio.seen(&standby).await?;
+    }
     trio.ask_all().await?;
     trio.look().await?;
     trio.seen(&leader).await
@@ -42,6 +49,33 @@ pub(super) async fn crash_then_clean(trio: &mut Trio) -> Result<()> {
     trio.ask_all().await?;
     trio.look().await?;
     trio.seen(&leader).await
+}
+
+/// A standby holds log of a life whose lineage row it never got, and is promoted.
+pub(super) async fn before_the_row(trio: &mut Trio, random: &mut Rng) -> Result<()> {
+    let (old, one, other) = trio.roles(random)?;
+    trio.look_away().await?;
+    lose_unflushed(trio, &old).await?;
+    old.start().await?;
+    trio.did(format!("{} is started", old.name()));
+    trio.write(&old, Commit::Flushed).await?;
+    trio.noise(&old, random.u32(1..40)).await?;
+    for standby in [&one, &other] {
+        standby.await_streaming().await?;
+        standby.catch_up_with(&old).await?;
+        standby.cut_reception().await?;
+    }
+    trio.did(format!("{} and {} receive nothing more", one.name(), other.name()));
+    trio.look().await?;
+    trio.all_seen().await?;
+    trio.write(&old, Commit::Flushed).await?;
+    trio.ask_all().await?;
+    let (new, other) = ahead_first(one, other).await?;
+    trio.kill(&old, random).await?;
+    trio.breaks(&old);
+    promoted(trio, &new).await?;
+    trio.follow(&other, &new).await?;
+    Ok(())
 }
 
 /// A promotion nobody sees; the other standby follows it, replays its log past the rows that were

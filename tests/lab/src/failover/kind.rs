@@ -44,6 +44,9 @@ pub enum Kind {
     TwoCrashes,
     /// The leader crashes and is restarted cleanly, in one gap.
     CrashThenClean,
+    /// The leader crashes in a gap and loses a row; a standby gets log of its next life, but not its
+    /// lineage row, and is promoted.
+    BeforeTheRow,
     /// A standby is promoted, the other one follows it and is promoted too, in one gap.
     TwoPromotions,
     /// A standby is promoted and restarted, in one gap.
@@ -63,7 +66,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::KilledRewound,
         Self::KilledCloned,
         Self::Switchover,
@@ -82,6 +85,7 @@ impl Kind {
         Self::Restored,
         Self::TwoCrashes,
         Self::CrashThenClean,
+        Self::BeforeTheRow,
         Self::TwoPromotions,
         Self::PromotedRestarted,
         Self::SameNumber,
@@ -113,6 +117,7 @@ impl Kind {
             Self::Restored => "restored from an older copy",
             Self::TwoCrashes => "two crashes in one gap",
             Self::CrashThenClean => "crash, clean restart in gap",
+            Self::BeforeTheRow => "crash unseen, then promoted",
             Self::TwoPromotions => "two promotions in one gap",
             Self::PromotedRestarted => "promoted, restarted in gap",
             Self::SameNumber => "re-cloned to the same number",
@@ -145,6 +150,7 @@ impl Kind {
             | Self::Restored
             | Self::TwoCrashes
             | Self::CrashThenClean
+            | Self::BeforeTheRow
             | Self::TwoPromotions
             | Self::PromotedRestarted
             | Self::SameNumber

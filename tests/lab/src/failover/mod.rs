@@ -11,21 +11,31 @@
 //! - `promotions`, `crashes`, `branches`, `gaps`, `standbys`: the recipes
 //! - `repair`: one leader with two standbys again
 //!
-//! Nothing here decides anything about freshness, and nothing asks Tidegate.
+//! Nothing up to here decides anything about freshness or asks Tidegate. [`run`] plays all of it
+//! while Tidegate's own pollers look on, and compares what they read with what is true:
+//!
+//! - `evidence`, `watch`: what a poll showed, and the pollers that log it
+//! - `judge`, `table`: what follows from the evidence, whether it is so, and the tables
 
 mod branches;
 mod crashes;
+mod evidence;
 mod gaps;
+mod judge;
 mod kind;
 mod play;
 mod promotions;
 mod repair;
+mod run;
 mod standbys;
+mod table;
 mod trio;
 mod truth;
+mod watch;
 
 pub use kind::Kind;
 pub use play::play;
 pub use repair::Repaired;
+pub use run::{Options, run};
 pub use trio::{Commit, Trio};
 pub use truth::{Census, EpochId, Marker, Played, Step};

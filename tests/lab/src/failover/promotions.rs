@@ -10,7 +10,7 @@ use crate::postgres::{Server, Stop};
 use crate::wait::{LIMIT, until};
 
 /// How long a promoted leader may wait for its lineage row before the recipe goes on.
-const ROW_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const ROW_WITHIN: Duration = Duration::from_secs(5);
 
 /// How the old leader comes back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -44,7 +44,8 @@ pub struct Trio {
     proxies: Vec<Proxy>,
     clock: Clock,
     watchers: i64,
-    unwatched: bool,
+    /// Servers nobody can look at.
+    unwatched: BTreeSet<String>,
     next_marker: i64,
     pub(super) leader: String,
     pub(super) broken: BTreeSet<String>,
@@ -80,7 +81,7 @@ impl Trio {
             proxies,
             clock: Clock::new(),
             watchers: 0,
-            unwatched: false,
+            unwatched: BTreeSet::new(),
             next_marker: 1,
             leader,
             broken: BTreeSet::new(),
@@ -201,18 +202,36 @@ impl Trio {
 
     /// Waits until every watcher has polled the server, beginning after this call.
     pub(super) async fn seen(&self, server: &Server) -> Result<()> {
-        if self.watchers == 0 || self.unwatched {
+        if !self.is_watched(server) {
             return Ok(());
         }
+        let asked = self.polled_once(server).await?;
+        let old = format!(
+            "select count(*) from pg_stat_activity where application_name like 'tidegate/%' \
+             and backend_start < '{asked}'"
+        );
+        // The first poll of a new connection only finds out whether it can be asked.
+        if server.value::<i64>(&old).await? < self.watchers {
+            self.polled_once(server).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for one poll of every watcher; returns the server's time before it.
+    async fn polled_once(&self, server: &Server) -> Result<String> {
         let now: String = server.value("select clock_timestamp()::text").await?;
         let polled = format!(
             "select count(*) from pg_stat_activity where application_name like 'tidegate/%' \
-             and state = 'idle' and query_start > '{now}'"
+             and query like '%tge1|poll|%' and state = 'idle' and query_start > '{now}'"
         );
         let what = format!("{} is polled", server.name());
         until(&what, LIMIT, || async { Ok(server.value::<i64>(&polled).await? >= self.watchers) })
-            .await
-            .map(drop)
+            .await?;
+        Ok(now)
+    }
+
+    fn is_watched(&self, server: &Server) -> bool {
+        self.watchers > 0 && !self.unwatched.contains(server.name())
     }
 
     /// As [`Trio::seen`], for all running servers.
@@ -225,7 +244,7 @@ impl Trio {
 
     /// Waits until the leader's lineage row stands; tells whether it does within the limit.
     pub(super) async fn accepted(&self, server: &Server, limit: Duration) -> Result<bool> {
-        if self.watchers == 0 || self.unwatched {
+        if !self.is_watched(server) {
             return Ok(false);
         }
         let own = census(server, 0).await?.writes;
@@ -240,24 +259,33 @@ impl Trio {
 
     /// From now on nobody can look at any server.
     pub(super) async fn look_away(&mut self) -> Result<()> {
-        self.unwatched = true;
-        for proxy in &self.proxies {
+        for (server, proxy) in self.cluster.servers().iter().zip(&self.proxies) {
+            self.unwatched.insert(server.name().to_owned());
             proxy.set(Mode::Cut).await?;
         }
         self.did("nobody can look".to_owned());
         Ok(())
     }
 
+    /// From now on everybody can look at this server again.
+    pub(super) async fn look_at(&mut self, server: &Server) -> Result<()> {
+        for (other, proxy) in self.cluster.servers().iter().zip(&self.proxies) {
+            if other.name() == server.name() && self.unwatched.remove(server.name()) {
+                proxy.set(Mode::Pass).await?;
+                self.steps.push(Step {
+                    at: self.clock.now().as_nanos(),
+                    what: format!("everybody can look at {}", server.name()),
+                });
+            }
+        }
+        Ok(())
+    }
+
     /// The end of [`Trio::look_away`].
     pub(super) async fn look(&mut self) -> Result<()> {
-        if !self.unwatched {
-            return Ok(());
+        for server in self.cluster.servers().to_vec() {
+            self.look_at(&server).await?;
         }
-        for proxy in &self.proxies {
-            proxy.set(Mode::Pass).await?;
-        }
-        self.unwatched = false;
-        self.did("everybody can look again".to_owned());
         Ok(())
     }
 
