@@ -32,7 +32,7 @@ use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
 
 use self::play::{Play, Round};
-use self::schedule::{Plan, Schedule, needs_operator};
+use self::schedule::{Plan, Schedule};
 use super::{Length, Options, say};
 use crate::claims::{Claims, Op};
 use crate::install::Major;
@@ -81,8 +81,7 @@ pub async fn rounds(length: Length, seed: u64, off: Option<&str>) -> Result<Sums
     let guards = off.map_or_else(|| Ok(Guards::on()), without)?;
     let (began_at, stall) = (Instant::now(), Arc::new(Stall::watch()?));
     let (mut sums, mut plays) = (Sums::default(), BTreeMap::new());
-    // Which of two twins is right only an operator can say.
-    for plan in Schedule::new(seed).filter(|plan| !needs_operator(plan.kind)) {
+    for plan in Schedule::new(seed) {
         let played = sums.rounds + sums.broken_off.len() as u64;
         let is_enough = off.is_some() && sums.violations() > 0;
         if is_enough || !length.goes_on(ROUNDS_USUAL, played, began_at) {

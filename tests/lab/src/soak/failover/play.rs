@@ -19,7 +19,7 @@ use tokio_postgres::Transaction;
 use super::judge::{Verdict, judge};
 use super::person::Person;
 use super::place::Place;
-use super::schedule::{Plan, events};
+use super::schedule::{Plan, events, needs_operator};
 use super::tally::Tally;
 use super::truth::Truth;
 use crate::failover::{Repaired, Trio, play};
@@ -27,7 +27,7 @@ use crate::install::Major;
 use crate::service::{DATABASE, PARTITION};
 use crate::soak::say;
 use crate::stall::Stall;
-use crate::wait::LIMIT;
+use crate::wait::{LIMIT, until};
 
 /// Sessions that live at the same time.
 const PEOPLE: i32 = 100;
@@ -122,20 +122,29 @@ impl Play {
     async fn happen(&mut self, plan: &Plan, place: &Place, round: &mut Round) -> Result<()> {
         let mut random = Rng::with_seed(plan.seed);
         let (late, delay) = plan.late;
-        let late = self.trio.others()[late].clone();
-        late.apply_delay(delay).await?;
-        place.await_turns(TURNS_BEFORE).await?;
-        late.apply_delay(Duration::ZERO).await?;
+        self.fair(late, delay, TURNS_BEFORE).await?;
         place.weather.storm(true);
         let played = play(plan.kind, &mut self.trio, &mut random).await;
         round.events.extend(events(plan.kind));
+        if needs_operator(plan.kind) {
+            self.resolve_split().await?;
+            round.operator += 1;
+        }
         let repaired = self.trio.repair().await?;
         let Repaired { cloned, .. } = repaired;
         round.steps.extend(played?.steps.into_iter().map(|step| step.what));
         round.events.extend(cloned.iter().map(|_| "new clone"));
-        round.operator = self.all_well().await?;
+        round.operator += self.all_well().await?;
         place.weather.storm(false);
-        place.await_turns(TURNS_AFTER).await
+        self.fair(late, delay, TURNS_AFTER).await
+    }
+
+    /// Fair weather, in which one standby replays late.
+    async fn fair(&self, late: usize, delay: Duration, turns: u64) -> Result<()> {
+        let late = self.trio.others()[late].clone();
+        late.apply_delay(delay).await?;
+        self.place.await_turns(turns).await?;
+        late.apply_delay(Duration::ZERO).await
     }
 
     /// Waits until the service finds all nodes well; calls the operator for those that it has put
@@ -162,6 +171,20 @@ impl Play {
             tokio::time::sleep(PAUSE).await;
         }
         Ok(called)
+    }
+
+    /// The operator says that the leader is right and its twin is not, as soon as both were seen.
+    async fn resolve_split(&self) -> Result<()> {
+        let admin = AdminServiceClient::connect(self.place.service.admin_endpoint()).await?;
+        let leader = self.trio.leader();
+        let incarnation: String = leader.value("select tidegate.incarnation()").await?;
+        let partition = PARTITION.to_owned();
+        let verdict = v1::ResolveSplitRequest { partition, incarnation };
+        until("the operator's verdict is taken", LIMIT, || async {
+            Ok(admin.clone().resolve_split(verdict.clone()).await.is_ok())
+        })
+        .await
+        .map(drop)
     }
 
     async fn resume(&self, node: &str) -> Result<()> {

@@ -3,7 +3,6 @@
 //! Knows no time: what happens begins and ends with what sessions have done, so a slow machine sees
 //! the same schedule.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -69,11 +68,11 @@ impl Iterator for Schedule {
         self.drawn += 1;
         let major = if self.drawn.is_multiple_of(2) { Major::V18 } else { Major::V15 };
         if self.bag.is_empty() {
-            self.bag.extend_from_slice(&Kind::ALL);
+            self.bag.extend(Kind::ALL.into_iter().filter(|kind| is_promised(*kind)));
             self.rng.shuffle(&mut self.bag);
         }
         let kind = self.bag.pop()?;
-        let late = (self.rng.usize(0..2), Duration::from_millis(self.rng.u64(80..400)));
+        let late = (self.rng.usize(0..2), Duration::from_millis(self.rng.u64(250..700)));
         Some(Plan { number: self.drawn, major, kind, late, seed: self.rng.u64(..) })
     }
 }
@@ -97,7 +96,9 @@ pub(super) const fn events(kind: Kind) -> &'static [&'static str] {
         Kind::Restored => &["stop"],
         Kind::TwoCrashes | Kind::CrashThenClean => &["kill", "restart", "polling gap"],
         Kind::TwoPromotions => &["kill", "promotion", "polling gap"],
-        Kind::PromotedRestarted => &["kill", "promotion", "restart", "polling gap"],
+        Kind::PromotedRestarted | Kind::BeforeTheRow => {
+            &["kill", "promotion", "restart", "polling gap"]
+        }
         Kind::SameNumber => &["kill", "promotion", "new clone", "polling gap"],
         Kind::Twins => &["kill", "promotion"],
         Kind::TwinAttached => &["kill", "promotion", "naive rejoin", "polling gap"],
@@ -137,29 +138,32 @@ pub(super) const fn has_two_writers(kind: Kind) -> bool {
         | Kind::CrashThenClean
         | Kind::TwoPromotions
         | Kind::PromotedRestarted
+        | Kind::BeforeTheRow
         | Kind::StandbyCrash
         | Kind::StandbyRestart => false,
     }
 }
 
 /// Says whether an operator is needed by design: nobody else can say which twin is right.
-pub(super) const fn needs_operator(kind: Kind) -> bool {
-    matches!(kind, Kind::Twins | Kind::TwinAttached)
+pub(super) fn needs_operator(kind: Kind) -> bool {
+    kind == Kind::Twins
 }
 
-/// The events of the rounds that every run begins with.
-#[must_use]
-pub(super) fn first_events() -> BTreeSet<&'static str> {
-    FIRST.into_iter().flat_map(events).copied().collect()
+/// Says whether it is promised that nothing stale is served: not where a twin is attached to the
+/// other without a rewind while nobody can poll, which leaves no trace of what it was.
+fn is_promised(kind: Kind) -> bool {
+    kind != Kind::TwinAttached
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn every_event_comes_within_the_first_rounds_of_any_run() {
-        let mut events = first_events();
+        let mut events: BTreeSet<_> = FIRST.into_iter().flat_map(events).copied().collect();
         // The repair of a naive rejoin clones.
         events.insert("new clone");
         assert_eq!(events, BTreeSet::from(EVENTS));
@@ -174,8 +178,9 @@ mod tests {
 
     #[test]
     fn every_kind_comes_before_any_comes_again() {
-        let kinds = Schedule::new(3).skip(5).take(Kind::ALL.len()).map(|plan| plan.kind);
-        assert_eq!(kinds.collect::<BTreeSet<_>>().len(), Kind::ALL.len());
+        let all = Kind::ALL.into_iter().filter(|kind| is_promised(*kind)).count();
+        let kinds = Schedule::new(3).skip(5).take(all).map(|plan| plan.kind);
+        assert_eq!(kinds.collect::<BTreeSet<_>>().len(), all);
     }
 
     #[test]
