@@ -113,7 +113,7 @@ fn words(event: &Event) -> String {
             format!("an operator decided for epoch {}; set aside: {aside}", verdict.epoch)
         }
         Event::NodeRestored(node) => {
-            format!("{} was restored from an older copy; epoch {} is a root", node.node, node.epoch)
+            format!("{} continues nothing known in epoch {}: an older copy?", node.node, node.epoch)
         }
         Event::RowConflict(row) => format!("where epoch {} came from is contradicted", row.epoch),
         Event::RowUnwritable(row) => {

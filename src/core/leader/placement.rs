@@ -48,20 +48,20 @@ impl Origin {
 
     /// Places the epoch `evidence` was read in, by what is known of its parent.
     ///
-    /// `view` is what was seen of that incarnation before; `None` if nothing. `switches` is its own
-    /// history file, where that can be read. `is_durable`: no commit is acknowledged before it is
+    /// `parent` is the last row before the epoch's own; `view` is what was seen of that incarnation
+    /// before, `None` if nothing. With the evidence may come the server's own history file. `is_durable`: no commit is acknowledged before it is
     /// flushed. The answer is `None` in recovery, and the same however often it is asked.
     pub fn of(
-        evidence: &Evidence,
+        (evidence, switches): (&Evidence, Option<&TimelineHistory>),
+        parent: Option<Epoch>,
         view: Option<&NodeView>,
-        switches: Option<&TimelineHistory>,
         facts: &Facts,
         is_durable: bool,
         guards: &Guards,
     ) -> Option<Placed> {
         let Role::Writable { insert, .. } = evidence.role else { return None };
         let epoch = evidence.epoch()?;
-        let Some(parent) = evidence.row else { return Some(Self::ROOT.into()) };
+        let Some(parent) = parent else { return Some(Self::ROOT.into()) };
         let view = view.filter(|view| view.incarnation == evidence.incarnation);
         let first = view.and_then(|view| view.first_writable).unwrap_or(insert);
         let shown = Shown { epoch, frozen: evidence.replay, first, view, switches };

@@ -144,15 +144,26 @@ impl History {
         self.chain(a).find(|e| self.descends(b, *e))
     }
 
-    /// Says whether a server whose last row is `epoch` holds, up to `position`, what `head` has not:
-    /// the epoch is off the head's chain, or had ended there.
+    /// Says whether a server whose last row is `epoch` may hold, up to `position`, what `head` has
+    /// not: the epoch is off the head's chain, or had ended there, or nobody knows where it ended.
     pub fn is_off(&self, head: Epoch, epoch: Epoch, position: Option<Position>) -> bool {
         if epoch == head {
             return false;
         }
         let Some(next) = self.next_towards(head, epoch) else { return true };
-        let end = self.links.get(&next).and_then(|link| link.fork.at_most());
-        matches!((end, position), (Some(end), Some(position)) if !end.covers(position))
+        match (self.links.get(&next).map(|link| link.fork), position) {
+            (Some(Fork::Between { at_most, .. }), Some(position)) => !at_most.covers(position),
+            (Some(Fork::Unknown) | None, _) => true,
+            (Some(Fork::Unbounded | Fork::Between { .. }), _) => false,
+        }
+    }
+
+    /// Gives up what is claimed of an epoch's fork, whoever claims it, now and later.
+    pub fn distrust(&mut self, epoch: Epoch) {
+        if let Some(link) = self.links.get_mut(&epoch) {
+            (link.fork, link.contradicted) = (Fork::Unknown, true);
+            self.disputes += 1;
+        }
     }
 
     /// Takes in a row read from a database.

@@ -43,24 +43,35 @@ impl Partition {
     /// Gives the epoch of a writable node its place, the first time it is seen.
     pub(super) fn place_epoch(&mut self, seen: &Observation, effects: &mut Vec<Effect>) {
         let Some(epoch) = seen.evidence.epoch() else { return };
+        let history = &self.snapshot.history;
         // Rows that were not read yet say more than could be guessed without them.
-        let unread = seen.evidence.row.is_some_and(|row| !self.snapshot.history.knows(row));
-        if unread || (self.snapshot.history.knows(epoch) && !self.is_misplaced(seen, epoch)) {
+        let unread = seen.evidence.row.is_some_and(|row| !history.knows(row));
+        // Somebody wrote its row before it was seen here: what it froze at counts as well. Where it
+        // shows none, its own writes must not vouch for the parent's.
+        let of_others = seen.evidence.row == Some(epoch)
+            && seen.evidence.replay.is_some()
+            && self.is_first_seen(seen);
+        let is_placed = history.knows(epoch) && !of_others && !self.is_misplaced(seen, epoch);
+        if unread || is_placed {
             return;
         }
+        let known = history.origin(epoch);
+        let parent =
+            if of_others { known.and_then(|(parent, _)| parent) } else { seen.evidence.row };
         let view = self.snapshot.view(seen.node);
         let settings = &self.snapshot.settings;
         let is_durable = settings.async_commits_never;
         let switches = seen.switches.as_ref();
         let (facts, guards) = (&self.snapshot.facts, &settings.guards);
-        let placed = Origin::of(&seen.evidence, view, switches, facts, is_durable, guards);
+        let shown = (&seen.evidence, switches);
+        let placed = Origin::of(shown, parent, view, facts, is_durable, guards);
         let Some(Placed { origin, is_restored }) = placed else { return };
-        if self.snapshot.history.origin(epoch) == Some((origin.parent, origin.fork)) {
+        if known == Some((origin.parent, origin.fork)) {
             return;
         }
         let history = Arc::make_mut(&mut self.snapshot.history);
-        history.unplace(epoch);
         let had_rows = history.rows().any(|row| history.has_row(row.epoch));
+        history.unplace(epoch);
         // A root in a database that shows rows must be its last one too.
         let last = origin.parent.or(seen.evidence.row);
         let n = last.and_then(|last| history.depth(last)).unwrap_or(0) + 1;
@@ -68,13 +79,25 @@ impl Partition {
         if history.place(row).is_err() {
             effects.push(Effect::Emit(Notable::RowConflict(epoch)));
         }
-        let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
-        effects.push(Effect::Emit(Notable::NewEpoch { row, unknown }));
+        if is_restored {
+            history.distrust(epoch);
+        }
+        if !of_others {
+            let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
+            effects.push(Effect::Emit(Notable::NewEpoch { row, unknown }));
+        }
         // Rows that cannot be read are not gone.
         let is_read = seen.evidence.row.is_some() || seen.rows.is_some();
-        if is_restored || (origin.parent.is_none() && is_read && had_rows) {
+        if is_restored || (origin.parent.is_none() && is_read && had_rows && !of_others) {
             effects.push(Effect::Emit(Notable::Restored(seen.node, epoch)));
         }
+    }
+
+    /// Says whether the node is seen writable in this life for the first time.
+    fn is_first_seen(&self, seen: &Observation) -> bool {
+        let view = self.snapshot.view(seen.node);
+        let same = view.filter(|view| view.incarnation == seen.evidence.incarnation);
+        same.is_none_or(|view| view.first_writable.is_none())
     }
 
     /// Says whether an epoch was taken for a root because no row could be read, and now one can.
