@@ -23,7 +23,7 @@ Tidegate, admin listener
 GET /metrics   metrics in OpenMetrics text, for Prometheus
 GET /livez     200 while the process runs; asks nobody else
 GET /readyz    200 when every node was tried once and no shutdown has begun, else 503 and why
-gRPC           tidegate.v1.AdminService: partitions, epochs, drain and resume of nodes
+gRPC           tidegate.v1.AdminService: partitions, epochs, losses, events, an operator's word
 ";
 
 #[derive(Clone)]

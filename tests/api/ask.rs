@@ -47,6 +47,8 @@ pub(crate) struct Case {
     before: String,
     ids: Vec<String>,
     limit: u32,
+    new_leader_node: String,
+    source: String,
 }
 
 fn span(span: Option<Span>) -> Option<prost_types::Duration> {
@@ -172,6 +174,19 @@ impl Case {
                 admin.drain_node(request).await.err()
             }
             "resume" => admin.resume_node(v1::ResumeNodeRequest { partition, node }).await.err(),
+            "watch" => admin.watch_events(v1::WatchEventsRequest { partition }).await.err(),
+            "announce" => {
+                let source = facts.filled(&self.source);
+                let new_leader_node = self.new_leader_node.clone();
+                let request =
+                    v1::AnnounceFailoverRequest { partition, node, new_leader_node, source };
+                admin.announce_failover(request).await.err()
+            }
+            "resolve_split" => {
+                let incarnation = facts.filled(self.incarnation.as_deref().unwrap_or_default());
+                let request = v1::ResolveSplitRequest { partition, incarnation };
+                admin.resolve_split(request).await.err()
+            }
             other => panic!("{}: there is no call `{other}`", self.name),
         }
     }

@@ -7,6 +7,7 @@ use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1;
 use tidegate_proto::v1::wait_until_fresh_response::Outcome;
 
+use super::bad_input::{reason_of, says_when_to_retry};
 use super::stage::{Stage, alone, beside, carrying, named, of_subject, select};
 use super::stream::wait;
 
@@ -131,5 +132,74 @@ fn resuming_a_node_that_is_not_in_quarantine_changes_nothing() {
             assert_eq!((node.name.as_str(), node.quarantine_reason.as_str()), ("r2", ""));
             assert!(node.session_eligible);
         }
+    });
+}
+
+#[test]
+fn a_hint_is_answered_after_every_node_was_polled() {
+    beside(async |stage| {
+        for partition in ["", PARTITION] {
+            let request = v1::AnnounceFailoverRequest {
+                partition: partition.to_owned(),
+                source: "a test".to_owned(),
+                ..v1::AnnounceFailoverRequest::default()
+            };
+            let answer = stage.admin().await.announce_failover(request).await.expect("announced");
+            let hurried = answer.into_inner().hurried;
+            let [hurried] = hurried.as_slice() else { panic!("{hurried:?}") };
+            assert_eq!(hurried.answered_nodes, ["l", "r1", "r2"]);
+            assert!(hurried.unanswered_nodes.is_empty());
+            let partition = hurried.partition.as_ref().expect("its state");
+            assert_eq!((partition.name.as_str(), partition.leader_node.as_str()), ("main", "l"));
+        }
+    });
+}
+
+#[test]
+fn a_standby_is_not_made_the_leader_by_a_word() {
+    beside(async |stage| {
+        let life = stage.server("r1").value::<String>("select tidegate.incarnation()").await;
+        let incarnation = life.expect("text");
+        let request = v1::ResolveSplitRequest { partition: PARTITION.into(), incarnation };
+        let refused = stage.admin().await.resolve_split(request).await.expect_err("refused");
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+        let text = refused.message();
+        assert!(text.contains("in recovery: promote it first"), "{text}");
+        for node in ["l lives ", "r1 lives ", "r2 lives "] {
+            assert!(text.contains(node), "{text}");
+        }
+        assert_eq!(stage.service.partition().await.expect("listed").leader_node, "l");
+    });
+}
+
+#[test]
+fn a_watcher_sees_the_state_of_now_and_one_too_many_is_refused() {
+    alone(async |stage| {
+        use v1::watch_events_response::Event;
+        let request = v1::WatchEventsRequest { partition: String::new() };
+        let mut watchers = Vec::new();
+        let refused = loop {
+            match stage.admin().await.watch_events(request.clone()).await {
+                Ok(events) => watchers.push(events.into_inner()),
+                Err(refused) => break refused,
+            }
+            assert!(watchers.len() <= 64, "watchers have no limit");
+        };
+        assert_eq!(watchers.len(), 64);
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(reason_of(&refused), "STREAMS_FULL");
+        assert!(says_when_to_retry(&refused));
+        for watcher in &mut watchers {
+            let first = watcher.message().await.expect("open").expect("the state of now");
+            let Some(Event::Current(now)) = first.event else { panic!("{first:?}") };
+            assert_eq!((first.partition.as_str(), now.leader_node.as_str()), (PARTITION, "l"));
+            assert_eq!(now.nodes.len(), 3);
+        }
+        drop(watchers);
+        until("a place is free again", LIMIT, || async {
+            Ok(stage.admin().await.watch_events(request.clone()).await.is_ok())
+        })
+        .await
+        .expect("who leaves makes room");
     });
 }
