@@ -9,14 +9,20 @@
 
 #[path = "failover/crash_loop.rs"]
 mod crash_loop;
+#[path = "failover/crashes.rs"]
+mod crashes;
 #[path = "failover/desk.rs"]
 mod desk;
 #[path = "failover/detection.rs"]
 mod detection;
+#[path = "failover/leader_reads.rs"]
+mod leader_reads;
 #[path = "failover/lost_write.rs"]
 mod lost_write;
 #[path = "failover/ordinary.rs"]
 mod ordinary;
+#[path = "failover/queue.rs"]
+mod queue;
 #[path = "failover/s10_lost_write.rs"]
 mod s10_lost_write;
 #[path = "failover/s11_old_leader.rs"]
@@ -31,3 +37,9 @@ mod stage;
 mod sync_gap;
 #[path = "failover/timelines.rs"]
 mod timelines;
+#[path = "failover/twins.rs"]
+mod twins;
+#[path = "failover/unseen.rs"]
+mod unseen;
+#[path = "failover/waits.rs"]
+mod waits;

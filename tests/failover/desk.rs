@@ -60,6 +60,13 @@ impl Desk {
         Self { service, client }
     }
 
+    /// Starts the service again, with the state it kept, and waits for nothing.
+    pub(crate) async fn restart(&mut self) {
+        self.service.restart_unawaited().await.expect("it starts again");
+        let options = ClientOptions::new(self.service.endpoint());
+        self.client = tidegate_client::Client::connect(options).await.expect("it listens");
+    }
+
     /// A session nothing is known of.
     pub(crate) fn session(&self) -> Session {
         self.client.session(SessionOptions::new(PARTITION))
@@ -184,4 +191,10 @@ pub(crate) fn replica_within(budget: Duration) -> Policy {
 /// A read that takes a replica now, else the leader.
 pub(crate) fn either_now() -> Policy {
     Policy::new(Level::Session).wait_budget(Duration::ZERO)
+}
+
+/// A read that takes a replica soon, else the leader.
+pub(crate) fn either_soon() -> Policy {
+    // What must be judged by a sample of the leader waits for it.
+    Policy::new(Level::Session).wait_budget(Duration::from_secs(2))
 }

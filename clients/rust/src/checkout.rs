@@ -91,7 +91,7 @@ impl Identity {
                 return Ok(Compared::Not(Mismatch::Incarnation { found }));
             }
         }
-        let Some(expected) = served.leader_timeline else { return Ok(Compared::Holds) };
+        let Some(expected) = to_write(served, guards) else { return Ok(Compared::Holds) };
         let found = match self.writes.get() {
             Some(known) => Some(*known),
             None => {
@@ -117,6 +117,11 @@ async fn ask(client: &Client, guards: &Guards) -> Result<Option<Option<String>>,
     Ok(Some((direct || !guards.pooled_check()).then_some(incarnation)))
 }
 
+/// The timeline that the server must be writing; `None`: it may be in recovery.
+fn to_write(served: &Served, guards: &Guards) -> Option<u32> {
+    served.leader_timeline.filter(|_| guards.leader_check())
+}
+
 /// Compares the transaction a read runs in with an answer; `None`: the answer holds for it.
 pub(crate) fn mismatch(begun: &Begun, served: &Served, guards: &Guards) -> Option<Mismatch> {
     if guards.incarnation() {
@@ -125,7 +130,7 @@ pub(crate) fn mismatch(begun: &Begun, served: &Served, guards: &Guards) -> Optio
             return Some(Mismatch::Incarnation { found: found.clone() });
         }
     }
-    let expected = served.leader_timeline?;
+    let expected = to_write(served, guards)?;
     let found = begun.writes;
     (found != Some(expected)).then_some(Mismatch::Leader { expected, found })
 }
