@@ -15,12 +15,24 @@ mod crashes;
 mod desk;
 #[path = "failover/detection.rs"]
 mod detection;
+#[path = "failover/experiments.rs"]
+mod experiments;
+#[path = "failover/experiments_sight.rs"]
+mod experiments_sight;
+#[path = "failover/experiments_signs.rs"]
+mod experiments_signs;
+#[path = "failover/experiments_storage.rs"]
+mod experiments_storage;
 #[path = "failover/leader_reads.rs"]
 mod leader_reads;
 #[path = "failover/lost_write.rs"]
 mod lost_write;
 #[path = "failover/ordinary.rs"]
 mod ordinary;
+#[path = "failover/placement.rs"]
+mod placement;
+#[path = "failover/placement_twins.rs"]
+mod placement_twins;
 #[path = "failover/queue.rs"]
 mod queue;
 #[path = "failover/s10_lost_write.rs"]
