@@ -175,8 +175,8 @@ pub trait HintTaker: Send + Sync + 'static {
     /// Leader or timeline changed, says the tool: fresh observations of every node are welcome.
     fn hurry(&self);
 
-    /// Says whether the end of a timeline fits the fork that was placed there, and raises an alarm
-    /// if not; `None`: none was placed yet.
+    /// Says whether the end of a timeline fits the fork that was placed there, and counts that;
+    /// `None`: none was placed yet.
     fn fits(&self, end: TimelineEnd) -> Option<bool>;
 }
 

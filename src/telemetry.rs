@@ -26,7 +26,9 @@ use labels::Word;
 use partition::{Families, SeenAt};
 use table::Table;
 
-pub use labels::{Answer, Code, Label, Method, PollOutcome, SessionKind, Verdict, WaitEnd};
+pub use labels::{
+    Agreement, Answer, Code, Label, Method, PollOutcome, SessionKind, Verdict, WaitEnd,
+};
 pub use logs::{LogError, LogFormat, start_logs};
 pub use partition::{NodeTelemetry, PartitionTelemetry};
 
@@ -300,6 +302,7 @@ mod tests {
         main.lost(NoticeKind::WriteLost);
         main.lost(NoticeKind::PossiblyLost);
         main.crossed();
+        main.compared(Agreement::Fits);
         node.went_back();
         node.beside_leader(true);
         let text = telemetry.encode();
@@ -307,6 +310,7 @@ mod tests {
             "tidegate_losses_total{partition=\"main\",kind=\"write_lost\"} 2",
             "tidegate_losses_total{partition=\"main\",kind=\"possibly_lost\"} 1",
             "tidegate_crossed_answers_total{partition=\"main\"} 1",
+            "tidegate_timeline_ends_total{partition=\"main\",agreement=\"fits\"} 1",
             "tidegate_node_regressions_total{partition=\"main\",node=\"pg-1\"} 1",
             "tidegate_node_beside_leader{partition=\"main\",node=\"pg-1\"} 1",
         ] {

@@ -88,6 +88,17 @@ pub enum SessionKind {
 
 labels!(SessionKind { Token = "token", Subject = "subject", None = "none", });
 
+/// What a timeline's end is to the fork that was placed there, as a tool of the operator tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Agreement {
+    /// It may have ended there.
+    Fits,
+    /// It cannot have.
+    Contradicts,
+}
+
+labels!(Agreement { Fits = "fits", Contradicts = "contradicts", });
+
 labels!(NoticeKind {
     PossiblyLost = "possibly_lost",
     ObservedStateLost = "observed_state_lost",

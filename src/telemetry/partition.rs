@@ -14,7 +14,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::routing::Reason;
 use tidegate_core::token::NoticeKind;
 
-use super::labels::{Answer, Label, PollOutcome, SessionKind, Verdict, WaitEnd, Word};
+use super::labels::{Agreement, Answer, Label, PollOutcome, SessionKind, Verdict, WaitEnd, Word};
 use super::table::{Table, cell, place};
 use super::{Durations, FloatGauge, Telemetry, seconds_histogram};
 
@@ -35,6 +35,12 @@ struct SessionLabels {
 struct WaitLabels {
     partition: Arc<str>,
     end: Word,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct AgreementLabels {
+    partition: Arc<str>,
+    agreement: Word,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -78,6 +84,7 @@ pub(super) struct Families {
     parked: Family<PartitionLabels, Gauge>,
     losses: Family<LossLabels, Counter>,
     crossed: Family<PartitionLabels, Counter>,
+    ends: Family<AgreementLabels, Counter>,
     deposed: Family<PartitionLabels, Counter>,
     went_back: Family<NodeLabels, Counter>,
     beside_leader: Family<NodeLabels, Gauge>,
@@ -98,6 +105,7 @@ impl Families {
             parked: Family::default(),
             losses: Family::default(),
             crossed: Family::default(),
+            ends: Family::default(),
             deposed: Family::default(),
             went_back: Family::default(),
             beside_leader: Family::default(),
@@ -165,6 +173,11 @@ impl Families {
             "losses",
             "What sessions depended on and a failover lost, by what they are told",
             self.losses.clone(),
+        );
+        registry.register(
+            "timeline_ends",
+            "Ends of timelines that a tool of the operator told, by what they are to our forks",
+            self.ends.clone(),
         );
         registry.register(
             "crossed_answers",
@@ -292,6 +305,13 @@ impl PartitionTelemetry {
             own.telemetry.0.families.losses.get_or_create_owned(&labels)
         });
         losses.inc();
+    }
+
+    /// Counts the end of a timeline that was compared with our fork.
+    pub fn compared(&self, agreement: Agreement) {
+        let (own, word) = (&*self.0, Word(agreement.word()));
+        let labels = AgreementLabels { partition: Arc::clone(&own.name), agreement: word };
+        own.telemetry.0.families.ends.get_or_create_owned(&labels).inc();
     }
 
     /// Counts an answer that took one line of leaders for another.

@@ -1,6 +1,7 @@
 //! The whole service on real servers, in front of a Patroni that lies about them.
 
 use tidegate_lab::install::Major;
+use tidegate_lab::metrics;
 use tidegate_lab::postgres::{Cluster, ClusterOptions, Stop};
 use tidegate_lab::service::{Service, ServiceOptions};
 use tidegate_lab::wait::{LIMIT, until};
@@ -44,6 +45,9 @@ async fn lied_to(major: Major) {
     liar.say(Says::Leader("r1", 2, vec![(1, 8)]));
     let told = || async { Ok(logged.count(alarm) == 1) };
     until("the contradiction is told", LIMIT, told).await.expect("an alarm");
+    let labels = [("agreement", "contradicts")];
+    let counted = metrics::counter(service.admin_address(), "timeline_ends", &labels).await;
+    assert_eq!(counted.expect("metrics"), 1, "an alert finds it too");
     let leads = || async { Ok(service.partition().await?.leader_node == "r1") };
     until("the promoted standby leads", LIMIT, leads).await.expect("a leader");
     let fork = "select coalesce(at_most > '0/8', false) from tidegate.lineage where timeline = 2";

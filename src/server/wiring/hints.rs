@@ -10,6 +10,7 @@ use tidegate_core::position::Position;
 
 use crate::partitions::PartitionHandle;
 use crate::ports::{HintTaker, TimelineEnd};
+use crate::telemetry::Agreement;
 
 /// Hands hints to one partition.
 #[derive(Debug)]
@@ -35,7 +36,10 @@ impl HintTaker for Hints {
         // Each head of a split has a history of its own; the tool speaks of one.
         let [head] = heads.as_slice() else { return None };
         let fork = fork_after(&snapshot.history, *head, end.timeline)?;
-        Some(holds(fork, end.at.into()))
+        let fits = holds(fork, end.at.into());
+        let agreement = if fits { Agreement::Fits } else { Agreement::Contradicts };
+        self.partition.telemetry().compared(agreement);
+        Some(fits)
     }
 }
 

@@ -44,10 +44,15 @@ impl ServiceOptions {
         install(cluster.leader()).await?;
         let system = system_id(cluster.leader()).await?;
         let nodes = cluster.servers().iter();
-        let nodes = nodes.map(|s| (s.name().to_owned(), s.address(), s.address())).collect();
+        Ok(Self::at(system, nodes.map(|server| (server.name().to_owned(), server.address()))))
+    }
+
+    /// In front of these nodes of one system, which have the objects already.
+    pub fn at(system: u64, nodes: impl IntoIterator<Item = (String, SocketAddr)>) -> Self {
+        let nodes = nodes.into_iter().map(|(name, address)| (name, address, address)).collect();
         let (reaches, limits, partition) = (Vec::new(), Vec::new(), Vec::new());
         let (guards, token_key, listen) = (Guards::on(), None, None);
-        Ok(Self { system, nodes, reaches, limits, partition, guards, token_key, listen })
+        Self { system, nodes, reaches, limits, partition, guards, token_key, listen }
     }
 
     /// Under these safety rules.

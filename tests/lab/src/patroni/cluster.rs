@@ -18,8 +18,13 @@ use crate::ports::Port;
 use crate::postgres::guard::Guard;
 use crate::wait::{LIMIT, until};
 
-/// Nodes of a cluster.
-const NODES: usize = 3;
+/// The nodes of a cluster, and how late each shows commits as a standby: none is always fresh, so
+/// that a read gone to the wrong one would be seen.
+const NODES: [(&str, Duration); 3] = [
+    ("p1", Duration::from_millis(20)),
+    ("p2", Duration::from_millis(60)),
+    ("p3", Duration::from_millis(150)),
+];
 
 /// What Patroni may take until it has replaced a leader that died, rejoined one, or started all.
 const SETTLED_LIMIT: Duration = Duration::from_secs(90);
@@ -109,7 +114,7 @@ impl Patroni {
             let leader = members.iter().find(|member| member.leads);
             let timeline = leader.and_then(|leader| leader.timeline);
             let fits = |member: &Member| member.is_well && member.timeline == timeline;
-            Ok(members.len() == NODES && timeline.is_some() && members.iter().all(fits))
+            Ok(members.len() == NODES.len() && timeline.is_some() && members.iter().all(fits))
         });
         settled.await.with_context(|| self.log_tails())
     }
@@ -165,10 +170,7 @@ fn fill(
     fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
     machine::give_to_server_user(root)?;
     let etcd: SocketAddr = client.address();
-    let nodes = (1..=NODES).map(|number| {
-        let name = format!("p{number}");
-        Node::prepare(&name, root, etcd, binaries, programs)
-    });
+    let nodes = NODES.iter().map(|node| Node::prepare(*node, root, etcd, binaries, programs));
     let nodes = nodes.collect::<Result<Vec<Node>>>()?;
     let folder = root.join("etcd");
     fs::create_dir(&folder)?;

@@ -3,6 +3,7 @@
 //! The times are Patroni's least: a dead leader is replaced when its key has expired.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,13 @@ use super::node::Ports;
 const TTL_SECS: u32 = 20;
 
 /// The configuration of one node; `bin` has the programs of PostgreSQL, `folder` is the node's own.
-pub(super) fn node(name: &str, folder: &Path, sockets: &Path, bin: &Path, ports: &Ports) -> Value {
+/// As a standby it shows commits that much later.
+pub(super) fn node(
+    name: &str,
+    (folder, sockets, bin): (&Path, &Path, &Path),
+    delay: Duration,
+    ports: &Ports,
+) -> Value {
     let (rest, etcd) = (ports.rest.address().to_string(), ports.etcd.to_string());
     let server = ports.server.address().to_string();
     let user = json!({"username": "postgres", "password": "postgres"});
@@ -47,6 +54,7 @@ pub(super) fn node(name: &str, folder: &Path, sockets: &Path, bin: &Path, ports:
                 "host all all 127.0.0.1/32 trust",
                 "host replication all 127.0.0.1/32 trust",
             ],
+            "recovery_conf": {"recovery_min_apply_delay": format!("{}ms", delay.as_millis())},
             "parameters": {
                 "unix_socket_directories": sockets,
                 "fsync": "off",

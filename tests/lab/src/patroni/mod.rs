@@ -5,6 +5,7 @@
 //! - `node`: one Patroni with its server: kills, a new start
 //! - `conf`: what a node and etcd are told
 //! - `rest`: Patroni's own answers over HTTP
+//! - `soak`: switchovers and kills under load, with Tidegate in front
 //!
 //! Who is promoted when is Patroni's decision alone: the lab kills and asks.
 
@@ -13,6 +14,15 @@ mod conf;
 mod install;
 mod node;
 mod rest;
+pub(crate) mod soak;
 
 pub use cluster::Patroni;
 pub use node::Node;
+
+/// Makes sure of Patroni and etcd, installing them where they are missing. Blocks.
+///
+/// # Errors
+/// When they are missing and cannot be installed.
+pub fn install() -> anyhow::Result<()> {
+    install::Programs::find().map(drop)
+}

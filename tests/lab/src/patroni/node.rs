@@ -43,9 +43,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that does not run yet, below `root`.
+    /// A node that does not run yet, below `root`. As a standby it shows commits that much later.
     pub(super) fn prepare(
-        name: &str,
+        (name, delay): (&str, Duration),
         root: &Path,
         etcd: SocketAddr,
         binaries: &Binaries,
@@ -57,7 +57,7 @@ impl Node {
         machine::give_to_server_user(&folder)?;
         let postgres = binaries.postgres();
         let bin = postgres.parent().context("programs have a folder")?;
-        let settings = conf::node(name, &folder, root, bin, &ports);
+        let settings = conf::node(name, (&folder, root, bin), delay, &ports);
         let file = folder.join("patroni.yml");
         fs::write(&file, serde_json::to_string_pretty(&settings)?)?;
         machine::give_to_server_user(&file)?;

@@ -1,6 +1,7 @@
 //! The soak: what befalls real servers, in random order, for as long as is asked.
 //!
 //! - `failover`: crashes, promotions, rejoins and gaps under a hundred sessions
+//! - `patroni::soak`: a real Patroni switches over and replaces what was killed
 //!
 //! Each suite claims by itself; this only runs them and writes the pages. A new suite is a value of
 //! [`Suite`] with its two lines below.
@@ -18,29 +19,34 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::claims::{Claim, Claims};
+use crate::patroni;
 
 /// A suite of the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suite {
     /// Failovers of all kinds.
     Failover,
+    /// Those of a real Patroni.
+    Patroni,
 }
 
 impl Suite {
     /// Every suite, in the order in which all of them are played.
-    pub const ALL: [Self; 1] = [Self::Failover];
+    pub const ALL: [Self; 2] = [Self::Failover, Self::Patroni];
 
     /// What it is called.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Failover => "failover",
+            Self::Patroni => "patroni",
         }
     }
 
     async fn play(self, options: Options, claims: &mut Claims) -> Result<()> {
         match self {
             Self::Failover => failover::soak(options, claims).await,
+            Self::Patroni => patroni::soak::soak(options, claims).await,
         }
     }
 }
