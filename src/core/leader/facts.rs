@@ -125,7 +125,11 @@ impl Facts {
             facts.node == Some(node) && writable.is_none_or(|own| own.life != epoch.life)
         });
         let lives: Vec<Life> = led.map(|(epoch, _)| epoch.life).collect();
-        lives.into_iter().fold(false, |changed, life| self.words.resume(life) || changed)
+        let mut changed = false;
+        for life in lives {
+            changed |= self.words.resume(life);
+        }
+        changed
     }
 
     /// The epoch `node` was last known writable in, unless it has ended.

@@ -143,7 +143,9 @@ impl Line<'_> {
         let seen =
             || self.views.iter().flatten().map(Arc::as_ref).find(|view| view.lived(epoch.life));
         node.or_else(seen).is_some_and(|view| {
-            view.role == ViewRole::Standby
+            // A view from before it led says nothing of that.
+            view.incarnation.life.start > epoch.life.start
+                && view.role == ViewRole::Standby
                 && view.row.is_some_and(|row| self.history.descends(leader.epoch, row))
         })
     }
