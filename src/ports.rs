@@ -106,8 +106,8 @@ pub enum Fault {
     GrantMissing,
     /// The server's own history file is none; it is ignored.
     #[error(
-        "pg_wal/{timeline:08X}.history makes no sense and is ignored: copy it from a standby or the \
-         archive, standbys of this server need it too"
+        "pg_wal/{timeline:08X}.history makes no sense and is ignored: copy it from a standby or \
+         the archive, standbys of this server need it too"
     )]
     HistoryMalformed {
         /// The timeline whose file it should be.

@@ -1,4 +1,5 @@
-//! What all visitors share: the nodes, Tidegate in front of them, the client, and who is written to.
+//! What all visitors share: the nodes, Tidegate in front of them, the client, and who is written
+//! to.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -84,8 +85,8 @@ impl Place {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Waits until Patroni has repaired everything and Tidegate lets every replica serve, without an
-    /// operator.
+    /// Waits until Patroni has repaired everything and Tidegate lets every replica serve, without
+    /// an operator.
     pub(super) async fn settle(&self) -> Result<()> {
         self.patroni.await_settled().await?;
         let leader = self.patroni.leader().await?.name().to_owned();

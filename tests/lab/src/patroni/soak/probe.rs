@@ -52,18 +52,15 @@ async fn watch(number: usize, node: &Node, old: Writable) -> (Writable, Instant)
             known = timeout(QUESTION_LIMIT, node.connect()).await.ok().and_then(Result::ok);
         }
         if let Some(client) = &known {
-            match timeout(QUESTION_LIMIT, client.query_one(QUESTION, &[])).await {
-                Ok(Ok(row)) => {
-                    let (start, timeline) = (row.try_get(0), row.try_get::<_, Option<i64>>(1));
-                    if let (Ok(start), Ok(Some(timeline))) = (start, timeline) {
-                        let seen = Writable { node: number, start, timeline };
-                        if seen != old {
-                            return (seen, Instant::now());
-                        }
+            // An error: it promotes just now, or it went away.
+            if let Ok(Ok(row)) = timeout(QUESTION_LIMIT, client.query_one(QUESTION, &[])).await {
+                let (start, timeline) = (row.try_get(0), row.try_get::<_, Option<i64>>(1));
+                if let (Ok(start), Ok(Some(timeline))) = (start, timeline) {
+                    let seen = Writable { node: number, start, timeline };
+                    if seen != old {
+                        return (seen, Instant::now());
                     }
                 }
-                // It promotes just now, or it went away.
-                Ok(Err(_)) | Err(_) => {}
             }
         }
         tokio::time::sleep(PAUSE).await;

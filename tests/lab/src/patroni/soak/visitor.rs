@@ -201,9 +201,9 @@ impl Visitor {
         let query = format!("select id from soak where session = {} and id >= {oldest}", self.id);
         let rows = async |client: &Client| {
             let answer = client.simple_query(&query).await?;
-            let rows = answer.iter().filter_map(|message| match message {
-                SimpleQueryMessage::Row(row) => row.get(0).and_then(|id| id.parse().ok()),
-                _ => None,
+            let rows = answer.iter().filter_map(|message| {
+                let SimpleQueryMessage::Row(row) = message else { return None };
+                row.get(0).and_then(|id| id.parse().ok())
             });
             Ok(rows.collect::<BTreeSet<i64>>())
         };
