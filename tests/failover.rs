@@ -6,6 +6,7 @@
 
 #![cfg(feature = "unsafe-guards")]
 #![allow(clippy::expect_used, reason = "a lab that fails is a failed test")]
+#![allow(clippy::print_stdout, reason = "what was measured is shown")]
 
 #[path = "failover/crash_loop.rs"]
 mod crash_loop;

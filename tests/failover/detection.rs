@@ -1,7 +1,7 @@
 //! How long a promotion takes to be answered: from the moment the new leader is writable, as a
 //! probe of the lab sees it, to the answer that names it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_client::{Level, Policy};
 use tidegate_lab::install::Major;
@@ -12,7 +12,7 @@ use tidegate_proto::v1;
 use tokio::time::MissedTickBehavior;
 
 use super::desk::Desk;
-use super::lost_write::{POLL_INTERVAL, served};
+use super::lost_write::{CLOCK, POLL_INTERVAL, served};
 use super::stage::{Stage, connection, on_both_majors};
 
 on_both_majors! {
@@ -70,7 +70,7 @@ async fn detected(desk: &Desk, (leader, standby): (&Server, &Server), hint: bool
             row.expect("a probe").get(0)
         })
         .await;
-        let writable_at = Instant::now();
+        let writable_at = CLOCK.now();
         if hint {
             let announced = admin.announce_failover(of_promotion(standby)).await;
             announced.expect("it is taken");
@@ -85,11 +85,11 @@ async fn detected(desk: &Desk, (leader, standby): (&Server, &Server), hint: bool
             answer.node == standby.name() && served(&answer).leader_timeline.is_some()
         })
         .await;
-        Instant::now()
+        CLOCK.now()
     };
     let promote = async { standby.promote().await.expect("a promotion") };
     let (writable_at, named_at, _) = tokio::join!(writable, named, promote);
-    named_at.saturating_duration_since(writable_at)
+    named_at.since(writable_at)
 }
 
 /// What a failover manager says of a promotion.
@@ -104,11 +104,11 @@ fn of_promotion(standby: &Server) -> v1::AnnounceFailoverRequest {
 
 /// Asks each millisecond until it is so.
 async fn ticking(mut holds: impl AsyncFnMut() -> bool) {
-    let started_at = Instant::now();
+    let started_at = CLOCK.now();
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !holds().await {
-        assert!(started_at.elapsed() < LIMIT, "in vain");
+        assert!(CLOCK.now().since(started_at) < LIMIT, "in vain");
         ticks.tick().await;
     }
 }

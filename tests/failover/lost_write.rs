@@ -2,8 +2,9 @@
 //!
 //! b's row was acknowledged by a leader that died before any standby received it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate::clock::{Clock, Instant};
 use tidegate_client::{Level, Outcome, Policy, Served, Session, WaitOutcome};
 use tidegate_lab::install::Major;
 use tidegate_lab::metrics;
@@ -11,6 +12,9 @@ use tidegate_lab::postgres::{Lsn, Server};
 
 use super::desk::{Answer, Desk};
 use super::stage::{Commit, Stage, life, shows, write_past};
+
+/// When something happened.
+pub(crate) const CLOCK: Clock = Clock::new();
 
 /// How often an idle service asks a node.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -51,7 +55,7 @@ impl LostWrite {
     pub(crate) async fn fail_over(&self) -> Instant {
         let (r1, r2) = (self.stage.r1(), self.stage.r2());
         let fork = self.stage.succeed(r1).await;
-        let promoted_at = Instant::now();
+        let promoted_at = CLOCK.now();
         assert!(self.kept.position() <= fork && fork < self.lost.position(), "the fork: {fork}");
         r2.repoint(r1).await.expect("r2 follows it");
         promoted_at

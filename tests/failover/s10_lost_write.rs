@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_client::{ClientError, ErrorReason, NoticeKind, OnLost, Reason};
 use tidegate_lab::install::Major;
 
-use super::lost_write::{LostWrite, counter, is_told, patient, served};
+use super::lost_write::{CLOCK, LostWrite, counter, is_told, patient, served};
 use super::stage::on_both_majors;
 
 on_both_majors! {
@@ -30,7 +30,7 @@ async fn lost_write(major: Major) {
     desk.until_leads(stage.r1()).await;
     // While the old leader was seen a moment ago it may come back: then nobody says "lost".
     let answer = desk.select(&at_once, &patient()).await;
-    let told = promoted_at.elapsed();
+    let told = CLOCK.now().since(promoted_at);
     let [NoticeKind::PossiblyLost | NoticeKind::WriteLost] = answer.told()[..] else {
         panic!("b is told nothing: {answer:?}")
     };
@@ -44,7 +44,7 @@ async fn lost_write(major: Major) {
     let reason = error.as_ref().err().and_then(ClientError::reason);
     assert_eq!(reason, Some(ErrorReason::LostWrite), "{error:?}");
     let lost = desk.select(&scene.b, &patient()).await;
-    let told_for_sure = promoted_at.elapsed();
+    let told_for_sure = CLOCK.now().since(promoted_at);
     assert_eq!(lost.told(), [NoticeKind::WriteLost], "{lost:?}");
     // It is told until b acknowledges it; the row is on no node b is given.
     let again = desk.select(&scene.b, &patient()).await;

@@ -1,12 +1,12 @@
 //! S11: the old leader comes back writable beside the promoted one: it is reported and never named.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_client::{Level, Policy, Session};
 use tidegate_lab::install::Major;
 use tidegate_lab::wait::{LIMIT, until};
 
-use super::lost_write::{LostWrite, NEW, POLL_INTERVAL, counter, is_beside_leader, served};
+use super::lost_write::{CLOCK, LostWrite, NEW, POLL_INTERVAL, counter, is_beside_leader, served};
 use super::stage::{commit, on_both_majors, shows};
 
 on_both_majors! {
@@ -32,13 +32,13 @@ async fn old_leader_returns(major: Major) {
 
     stage.stall.forget();
     stage.l().start().await.expect("the old leader returns");
-    let returned_at = Instant::now();
+    let returned_at = CLOCK.now();
     assert!(!stage.l().is_in_recovery().await.expect("it answers"), "not fenced");
     let seen = until("the conflict is reported", LIMIT, || async {
         Ok(is_beside_leader(desk, stage.l()).await)
     });
     seen.await.expect("it is");
-    let reported = returned_at.elapsed();
+    let reported = CLOCK.now().since(returned_at);
     assert!(reported <= stage.stall.allow(POLL_INTERVAL * 3), "reported after {reported:?}");
     commit(stage.l(), 500_000).await;
 

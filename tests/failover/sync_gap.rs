@@ -1,8 +1,9 @@
 //! What is not promised: under synchronous replication another standby may show a commit before its
 //! leader does. The gap is as long as the commit waits, and is measured here.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate::clock::Instant;
 use tidegate_client::{Guarantee, Observed, Raise};
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::Server;
@@ -12,6 +13,7 @@ use tidegate_proto::v1;
 use tokio::task::JoinHandle;
 
 use super::desk::{Desk, either_now};
+use super::lost_write::CLOCK;
 use super::stage::{Stage, commit, connection, on_both_majors, shows, text};
 
 on_both_majors! {
@@ -62,14 +64,14 @@ async fn gap(major: Major) {
 
 /// Commits a row that waits until r2 has applied it, and looks for it on r1 and on the leader.
 async fn measured(stage: &Stage, id: i64) -> Gap {
-    let asked_at = Instant::now();
+    let asked_at = CLOCK.now();
     let commit = begin_commit(stage.l(), id).await;
     await_row(stage.r1(), id).await;
-    let open_at = Instant::now();
+    let open_at = CLOCK.now();
     await_row(stage.l(), id).await;
-    let closed_at = Instant::now();
+    let closed_at = CLOCK.now();
     let acknowledged_at = commit.await.expect("it is acknowledged");
-    Gap { waited: acknowledged_at - asked_at, open: closed_at - open_at }
+    Gap { waited: acknowledged_at.since(asked_at), open: closed_at.since(open_at) }
 }
 
 /// What is answered while a commit waits for a standby that never comes: a session that read the
@@ -104,7 +106,7 @@ async fn begin_commit(leader: &Server, id: i64) -> JoinHandle<Instant> {
     tokio::spawn(async move {
         let insert = format!("insert into notes values ({id})");
         writer.batch_execute(&insert).await.expect("it is acknowledged");
-        Instant::now()
+        CLOCK.now()
     })
 }
 

@@ -81,10 +81,11 @@ pub struct Timeouts {
     pub backoff_max: Duration,
 }
 
-/// Intervals of an idle service between two attempts to connect, at most: an old leader that comes
-/// back writable is seen within three of its polls.
-const BACKOFF_POLLS: u32 = 2;
-/// And never longer than this, so that a server that is gone costs an attempt a second.
+/// The longest pause between two attempts to connect is the interval of an idle service, so that a
+/// server that is back is seen as soon as one that was never gone; but not below this, however
+/// often a service polls.
+const BACKOFF_LEAST: Duration = Duration::from_millis(100);
+/// And not above this, however seldom it polls.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 impl Timeouts {
@@ -95,7 +96,7 @@ impl Timeouts {
 
     /// An idle service polls every `interval`.
     fn idle(mut self, interval: Duration) -> Self {
-        self.backoff_max = self.backoff_max.min(interval * BACKOFF_POLLS);
+        self.backoff_max = interval.clamp(BACKOFF_LEAST, BACKOFF_MAX);
         self
     }
 }
@@ -138,6 +139,15 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_is_gone_is_tried_as_often_as_an_idle_service_polls_within_limits() {
+        let pause = |interval: u64| {
+            let timeouts = Timeouts::new(Duration::from_secs(1));
+            timeouts.idle(Duration::from_millis(interval)).backoff_max.as_millis()
+        };
+        assert_eq!([1, 250, 20_000].map(pause), [100, 250, 1_000]);
+    }
 
     const CONFIG: &str = r#"
         [cluster]
