@@ -92,10 +92,10 @@ pub(super) async fn twin_attached(trio: &mut Trio, random: &mut Rng) -> Result<(
     trio.seen(&other).await?;
     trio.accepted(&other, ROW_WITHIN).await?;
     trio.write(&other, Commit::Flushed).await?;
-    if streams {
-        // Its position reaches the leader's; its rows need not.
-        one.catch_up_with(&other).await?;
-    }
+    // One that streams may stand still for all that: what it receives does not continue its log.
+    let caught_up = tokio::time::timeout(ATTACHED_WITHIN, one.catch_up_with(&other)).await;
+    let word = if matches!(caught_up, Ok(Ok(_))) { "replays" } else { "does not replay" };
+    trio.did(format!("{} {word} the log of {}", one.name(), other.name()));
     trio.all_seen().await?;
     trio.ask_all().await
 }

@@ -218,7 +218,8 @@ fn standby_end(tree: &Tree<'_>, shown: &Shown, head: EpochId) -> &'static str {
         _ if ended.is_some_and(|at_most| shown.replay.unwrap_or(0) > at_most) => {
             "diverged: past the fork"
         }
-        Some(timeline) if timeline == row.timeline => "follows",
+        Some(timeline) if timeline == row.timeline && row == head => "follows",
+        Some(timeline) if timeline == row.timeline => "streams under an older row",
         Some(_) => "receives another timeline",
         None => "receives nothing",
     }
