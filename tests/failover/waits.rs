@@ -3,9 +3,11 @@
 //!
 //! None runs to its budget, and none is woken by a number of another history.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate::clock::Clock;
 use tidegate_client::{Session, WaitOutcome, WaitTarget, Waited};
+use tidegate_core::instant::Instant;
 use tidegate_lab::install::Major;
 use tidegate_lab::metrics::gauge;
 use tidegate_lab::postgres::Stop;
@@ -39,7 +41,7 @@ fn park(what: &'static str, session: &Session, target: WaitTarget) -> Parked {
     let session = session.clone();
     let task = tokio::spawn(async move {
         let waited = session.wait(target, BUDGET).await.expect("an end of the wait");
-        (waited, Instant::now())
+        (waited, Clock::new().now())
     });
     Parked { what, task }
 }
@@ -49,7 +51,7 @@ impl Parked {
     async fn ended(self, known: Instant, stage: &Stage) -> WaitOutcome {
         let ended = tokio::time::timeout(LIMIT, self.task).await.expect("it ends");
         let (waited, at) = ended.expect("the task goes on");
-        let took = at.saturating_duration_since(known);
+        let took = at.since(known);
         assert!(took <= stage.stall.allow(AT_ONCE), "{} took {took:?}: {waited:?}", self.what);
         waited.outcome
     }
@@ -91,9 +93,9 @@ async fn parked_over_a_failover(major: Major) {
     let drain =
         DrainNodeRequest { partition: PARTITION.to_owned(), node: "r3".to_owned(), undrain: false };
     desk.admin().await.drain_node(drain).await.expect("it is drained");
-    assert_eq!(drained.ended(Instant::now(), &stage).await, WaitOutcome::Gone);
+    assert_eq!(drained.ended(Clock::new().now(), &stage).await, WaitOutcome::Gone);
     desk.until_leads(r1).await;
-    let known = Instant::now();
+    let known = Clock::new().now();
     for wait in all_lost {
         let what = wait.what;
         assert_eq!(wait.ended(known, &stage).await, WaitOutcome::Lost, "{what}");
@@ -104,10 +106,10 @@ async fn parked_over_a_failover(major: Major) {
     r2.repoint(r1).await.expect("r2 follows it");
     write_past(r1, lost.position(), 100).await;
     r2.catch_up_with(r1).await.expect("r2 has it all");
-    let ended = survives.ended(Instant::now(), &stage).await;
+    let ended = survives.ended(Clock::new().now(), &stage).await;
     assert!(matches!(&ended, WaitOutcome::Fresh(served) if served.node.name == "r2"), "{ended:?}");
     assert!(shows(r2, kept.id).await, "what survives is there");
-    let ended = wrong.ended(Instant::now(), &stage).await;
+    let ended = wrong.ended(Clock::new().now(), &stage).await;
     assert!(matches!(ended, WaitOutcome::Fresh(_)), "a number of another history: {ended:?}");
     assert!(!shows(r2, lost.id).await, "and the row is not there");
     assert_eq!(one.take_notices(), [], "nothing of it was lost");
