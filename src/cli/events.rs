@@ -143,8 +143,7 @@ fn event_json(event: &v1::WatchEventsResponse) -> Value {
             json!({ "state": state(now.state()), "node": now.node, "epoch": now.epoch }),
         ),
         Some(Event::SplitBegun(split)) => {
-            let one = |one: &v1::Contender| json!({ "node": one.node, "incarnation": one.incarnation, "epoch": one.epoch });
-            let all: Vec<Value> = split.contenders.iter().map(one).collect();
+            let all: Vec<Value> = split.contenders.iter().map(contender_json).collect();
             ("split_begun", json!({ "contenders": all }))
         }
         Some(Event::EpochPlaced(placed)) => {
@@ -179,4 +178,8 @@ fn event_json(event: &v1::WatchEventsResponse) -> Value {
     };
     let at = time(event.time.as_ref());
     json!({ "time": at, "partition": event.partition, "event": kind, kind: what })
+}
+
+fn contender_json(one: &v1::Contender) -> Value {
+    json!({ "node": one.node, "incarnation": one.incarnation, "epoch": one.epoch })
 }

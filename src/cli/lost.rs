@@ -24,7 +24,8 @@ survives, and TO is the highest position the lost leader was polled at. WRITES, 
 count the sessions this instance told that a write, something they read, or perhaps one of both is
 gone. What was forked before the service started counts as forked at its start.
 
-Exit codes: 0 shown, also if nothing was lost; 1 the service cannot be reached; 2 wrong arguments.")]
+Exit codes: 0 shown, also if nothing was lost; 1 the service cannot be reached;
+2 wrong arguments.")]
 pub(super) struct Lost {
     /// Since when: a time ago, as 90s, 30m, 2h or 7d, or a time, as 2026-11-30T12:00:00Z.
     #[arg(long, value_name = "AGO|TIME", value_parser = since)]

@@ -283,10 +283,13 @@ impl PartitionHandle {
     /// nodes that answered and those that did not.
     pub async fn look(&self, until: Instant) -> (Vec<NodeId>, Vec<NodeId>) {
         let since = self.clock.now();
-        if self.asks.send(Ask::Tell(Event::Hurry(since))).await.is_ok() {
-            // What has not come by then is said to be missing.
-            _ = self.clock.until(until, self.health.tried_since(since)).await;
-        }
+        let looked = async {
+            if self.asks.send(Ask::Tell(Event::Hurry(since))).await.is_ok() {
+                self.health.tried_since(since).await;
+            }
+        };
+        // What has not come by then is said to be missing.
+        _ = self.clock.until(until, looked).await;
         let nodes = self.health.nodes.borrow();
         let answered = |node: &NodeId| {
             let health = nodes.get(node.index());
