@@ -24,7 +24,8 @@ async fn five_failovers_under_a_hundred_sessions_tell_every_loss_and_serve_nothi
     println!("soak: TIDEGATE_SEED={}", *SEED);
     let sums = rounds(Length::Rounds(ROUNDS), *SEED, None).await.expect("it is played");
     let mut claims = Claims::new("soak-test");
-    sums.claim(&mut claims);
+    sums.claim_promises(&mut claims);
+    sums.claim_power(&mut claims);
     println!("{}", claims.table());
     assert_eq!(sums.verdict.broken(), Vec::<&str>::new(), "seed {}", *SEED);
     let failing: Vec<_> = claims.all().iter().filter(|claim| !claim.holds).collect();

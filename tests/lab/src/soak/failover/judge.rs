@@ -92,6 +92,12 @@ impl Verdict {
         self.write_lost + self.observed_lost + self.possibly_lost.values().sum::<u64>()
     }
 
+    /// Notices that something may be lost, told where nothing was and nothing stood against knowing.
+    #[must_use]
+    pub fn without_cause(&self) -> u64 {
+        self.possibly_lost.get(&Cause::None).copied().unwrap_or(0)
+    }
+
     /// Every promise that was broken, for people.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
@@ -127,7 +133,7 @@ pub(super) fn judge(person: &Person, plan: &Plan, truth: &Truth, epochs: &[v1::E
 
 fn notices(person: &Person, plan: &Plan, truth: &Truth, verdict: &mut Verdict) {
     let memory = &person.memory;
-    for heard in memory.heard() {
+    for heard in memory.heard().iter().filter(|heard| heard.first) {
         let survives = |row| truth.was_on(&heard.epoch, row) && truth.survives(row);
         // A write of another epoch whose mark was taken over: at least one must be gone.
         let is_false = heard.last_written.map_or_else(|| memory.written().all(survives), survives);
@@ -135,9 +141,6 @@ fn notices(person: &Person, plan: &Plan, truth: &Truth, verdict: &mut Verdict) {
             let (row, lost) = (heard.last_written, &heard.lost_epoch);
             let words = format!("was told that its write ({row:?}) of {lost} is lost");
             verdict.false_lost.push(format!("{} {words}; {}", person.words(), memory.words()));
-        }
-        if !heard.first {
-            continue;
         }
         match heard.kind {
             NoticeKind::WriteLost => verdict.write_lost += 1,

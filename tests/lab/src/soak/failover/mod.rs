@@ -61,7 +61,10 @@ pub(super) async fn soak(options: Options, claims: &mut Claims) -> Result<()> {
     for words in sums.verdict.broken().into_iter().take(TOLD_MAX) {
         say(format_args!("broken: {words}"));
     }
-    sums.claim(claims);
+    sums.claim_promises(claims);
+    sums.claim_power(claims);
+    sums.claim_pace(claims);
+    sums.figures(claims);
     for guard in OFF {
         say(format_args!("the same schedule without `{guard}`, until it breaks a promise"));
         let sums = rounds(Length::Rounds(ROUNDS_OFF), seed, Some(guard)).await?;
@@ -124,8 +127,8 @@ fn progress(plan: &Plan, round: &Round) {
     let Round { verdict, tally, took, .. } = round;
     let (broken, seconds) = (verdict.broken().len(), took.as_secs_f64());
     say(format_args!(
-        "{:>3} pg{} {:<30} {seconds:>5.1} s  {:>4} writes {:>3} lost by {:>2}, {:>3} notices, \
-         {:>4} reads {broken} broken",
+        "{:>3} pg{} {:<30} {seconds:>5.1} s  {:>4} writes {:>3} lost by {:>2}, {:>3} notices ({:>2} without \
+         cause), {:>4} reads, {broken} broken",
         plan.number,
         plan.major,
         plan.kind.name(),
@@ -133,6 +136,7 @@ fn progress(plan: &Plan, round: &Round) {
         verdict.lost,
         verdict.losers,
         verdict.notices(),
+        verdict.without_cause(),
         tally.reads,
     ));
     if broken > 0 {

@@ -28,6 +28,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(15);
 const WAIT_GRACE: Duration = Duration::from_secs(3);
 /// How long a person does nothing between two requests, in milliseconds.
 const PAUSE_MILLIS: std::ops::Range<u64> = 60..600;
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Notices that the service lets one request acknowledge.
+const ACKNOWLEDGED_MAX: usize = 16;
 /// Of so many writes one is looked for on the standbys.
 const PROBED: u64 = 4;
 
@@ -91,9 +94,12 @@ impl Person {
     /// Lives until it is told that the round is over.
     pub(super) async fn live(mut self, place: &Place) -> Self {
         while !place.is_over() {
+            let began_at = Instant::now();
             self.turn(place).await;
             place.turned();
-            tokio::time::sleep(Duration::from_millis(self.rng.u64(PAUSE_MILLIS))).await;
+            // On a busy machine all are slower, so that the service is not pushed aside.
+            let pause = Duration::from_millis(self.rng.u64(PAUSE_MILLIS)) + began_at.elapsed();
+            tokio::time::sleep(pause.min(PAUSE_MAX)).await;
         }
         self
     }
@@ -332,6 +338,10 @@ impl Person {
     fn hears(&mut self, notices: Vec<tidegate_client::Notice>, carried: &[marks::Carried]) {
         self.marked.extend(marks::marked(&notices, carried));
         self.unacknowledged.extend(notices.iter().map(|notice| notice.id.clone()));
+        // What was told again is acknowledged once, and no request acknowledges more than that.
+        self.unacknowledged.sort_unstable();
+        self.unacknowledged.dedup();
+        self.unacknowledged.truncate(ACKNOWLEDGED_MAX);
         self.memory.hears(notices);
     }
 

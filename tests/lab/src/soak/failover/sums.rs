@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::judge::{Cause, Verdict};
+use super::judge::Verdict;
 use super::play::Round;
 use super::schedule::{EVENTS, Plan};
 use super::tally::Tally;
@@ -75,8 +75,8 @@ impl Sums {
         self.verdict.broken().len() as u64 + self.tally.waits_open
     }
 
-    /// Claims what must hold of any run.
-    pub fn claim(&self, claims: &mut Claims) {
+    /// Claims that no promise was broken.
+    pub fn claim_promises(&self, claims: &mut Claims) {
         let Self { verdict, tally, .. } = self;
         let judged = tally.by_replica + tally.by_leader;
         let count = |claims: &mut Claims, name: &str, words: &[String], n: u64| {
@@ -88,16 +88,16 @@ impl Sums {
         count(claims, "false WRITE_LOST for a surviving write", &verdict.false_lost, survived);
         count(claims, "notices for what surely survived", &verdict.needless, verdict.marked);
         claims.count("waits that never ended", tally.waits_open, 0, tally.waits);
-        count(claims, "rounds that broke off", &self.broken_off, self.rounds);
         let (ordinary, alone) = self.ordinary;
         claims.count("ordinary failovers without an operator", alone, ordinary, ordinary);
+        count(claims, "rounds that broke off", &self.broken_off, self.rounds);
+    }
+
+    /// Claims that promises could have been broken.
+    pub fn claim_power(&self, claims: &mut Claims) {
+        let Self { verdict, tally, .. } = self;
         let least = LOST_PER_ROUND * self.rounds;
         at_least(claims, "acknowledged writes really lost", least, verdict.lost, tally.writes);
-        self.claim_covered(claims);
-        let needless = verdict.possibly_lost.get(&Cause::None).copied().unwrap_or(0);
-        let (share, notices) = (percent(needless, verdict.notices()), verdict.notices());
-        let name = "percent of notices POSSIBLY_LOST without any cause";
-        claims.claim(name, share, Op::AtMost, 10.0, notices);
         let fair = percent(tally.fair_by_replica, tally.fair);
         let name = "percent of reads in fair weather by a replica, unflagged";
         claims.claim(name, fair, Op::AtLeast, 50.0, tally.fair);
@@ -105,17 +105,22 @@ impl Sums {
         let name = "percent of writes some standby lacked at the read";
         claims.claim(name, lacking, Op::AtLeast, 20.0, tally.probes);
         at_least(claims, "times the rarest event happened", 1, self.rarest(), EVENTS.len() as u64);
-        self.figures(claims);
     }
 
-    fn claim_covered(&self, claims: &mut Claims) {
+    /// Claims how soon all is well and how seldom nobody had to be told; a busy machine may be
+    /// slower than that.
+    pub fn claim_pace(&self, claims: &mut Claims) {
         let limit = (COVERED_WITHIN + self.stall * 3).as_secs_f64() * 1e3;
         let measured = self.covered_p90().as_secs_f64() * 1e3;
         let name = "ms until a fresh write is covered after the dust, p90";
         claims.claim(name, measured, Op::AtMost, limit, self.covered.len() as u64);
+        let (needless, notices) = (self.verdict.without_cause(), self.verdict.notices());
+        let name = "percent of notices POSSIBLY_LOST without any cause";
+        claims.claim(name, percent(needless, notices), Op::AtMost, 10.0, notices);
     }
 
-    fn figures(&self, claims: &mut Claims) {
+    /// Adds figures without a bar.
+    pub fn figures(&self, claims: &mut Claims) {
         let Self { verdict, tally, .. } = self;
         let possibly: u64 = verdict.possibly_lost.values().sum();
         for (name, value) in [
