@@ -93,20 +93,23 @@ fn counts(loss: &v1::Loss) -> (u64, u64, u64) {
 
 /// A watcher sees the epoch placed, its leader, and who announced it.
 async fn seen(watcher: &mut Watcher, (before, after): (&str, &str)) {
-    let leads = |event: &Event| matches!(event, Event::LeadershipChanged(now) if now.node == "r1" && now.epoch == after);
+    let leads = |event: &Event| {
+        let Event::LeadershipChanged(now) = event else { return false };
+        now.node == "r1" && now.epoch == after
+    };
     let seen = watcher.up_to(leads).await;
     let said = |event: &Event| {
-        matches!(event, Event::FailoverAnnounced(said)
-            if said.source == "patroni on_role_change primary demo"
-                && (said.node.as_str(), said.new_leader_node.as_str()) == ("r1", "r1"))
+        let Event::FailoverAnnounced(said) = event else { return false };
+        let of_r1 = (said.node.as_str(), said.new_leader_node.as_str()) == ("r1", "r1");
+        of_r1 && said.source == "patroni on_role_change primary demo"
     };
     let mut all = seen;
     if !all.iter().any(said) {
         all.extend(watcher.up_to(said).await);
     }
-    let placed = all.iter().find_map(|event| match event {
-        Event::EpochPlaced(placed) if placed.epoch == after => Some(placed),
-        _ => None,
+    let placed = all.iter().find_map(|event| {
+        let Event::EpochPlaced(placed) = event else { return None };
+        (placed.epoch == after).then_some(placed)
     });
     let placed = placed.unwrap_or_else(|| panic!("the epoch is placed: {all:?}"));
     let fork = placed.fork.as_ref().expect("it has a parent");

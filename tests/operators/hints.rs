@@ -1,7 +1,8 @@
 //! Hints: what is wrong changes nothing, nobody is held up, and watchers are bounded.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate::clock::Clock;
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::{Cluster, ClusterOptions};
 use tidegate_lab::service::{PARTITION, Service, ServiceOptions};
@@ -69,7 +70,7 @@ async fn a_hint_with_wrong_arguments_changes_nothing_and_says_what_is_expected()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_admin_listener_that_does_not_answer_holds_no_failover_up() {
-    let stall = Stall::watch().expect("a thread");
+    let (clock, stall) = (Clock::new(), Stall::watch().expect("a thread"));
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let nobody = format!("http://{}", closed.local_addr().expect("an address"));
     // Connections are taken by the kernel, and nobody ever answers on them.
@@ -77,9 +78,9 @@ async fn an_admin_listener_that_does_not_answer_holds_no_failover_up() {
     let mute = format!("http://{}", silent.local_addr().expect("an address"));
     drop(closed);
     for (url, what) in [(&nobody, "cannot be reached"), (&mute, "no answer from")] {
-        let begun = Instant::now();
+        let begun = clock.now();
         let ran = run(url, &GOOD).await;
-        let (took, limit) = (begun.elapsed(), stall.allow(Duration::from_secs(3)));
+        let (took, limit) = (clock.now().since(begun), stall.allow(Duration::from_secs(3)));
         assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
         assert!(ran.err.contains(what) && ran.err.contains(url), "{ran:?}");
         assert!(took <= limit, "{took:?} of {limit:?}");

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::lineage::Incarnation;
-use tidegate_core::partition::Need;
 use tidegate_core::snapshot::NotResolved;
 use tidegate_core::views::NodeId;
 use tidegate_proto::v1;
@@ -256,11 +255,7 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
         let request = request.into_inner();
         let (handle, node) = self.node(&request.partition, &request.node)?;
         // Judged by what the node shows now, not by what it showed when it was thrown out.
-        let since = self.clock.now();
-        if let Some(view) = handle.snapshot().view(node) {
-            let need = Need::Incarnation(view.incarnation);
-            handle.need(need, since, since + self.poll_timeout).await;
-        }
+        handle.look(self.clock.now() + self.poll_timeout).await;
         if !handle.resume(node).await {
             return Err(status::draining());
         }
