@@ -44,6 +44,8 @@ mod s11_old_leader;
 mod s12_lost_position;
 #[path = "failover/s15_restored_replica.rs"]
 mod s15_restored_replica;
+#[path = "failover/soak.rs"]
+mod soak;
 #[path = "failover/stage.rs"]
 mod stage;
 #[path = "failover/sync_gap.rs"]
