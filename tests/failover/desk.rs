@@ -9,7 +9,7 @@ use tidegate_client::{
     AboveCap, ClientOptions, Guarantee, Level, Notice, NoticeKind, Outcome, Policy, Raise, Reason,
     Selection, Session, SessionOptions, WaitOutcome, WaitTarget,
 };
-use tidegate_lab::postgres::Server;
+use tidegate_lab::postgres::{Lsn, Server};
 use tidegate_lab::service::{PARTITION, Service, ServiceOptions};
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1;
@@ -168,6 +168,16 @@ impl Desk {
         let request = v1::ListEpochsRequest { partition: PARTITION.to_owned(), limit_count: 0 };
         let answer = self.admin().await.list_epochs(request).await;
         answer.expect("the service answers").into_inner().epochs
+    }
+
+    /// Waits until a leader was seen to have flushed a commit: then no failover makes it doubtful.
+    pub(crate) async fn until_flushed(&self, commit: &Commit) {
+        let flushed = || async {
+            let seen =
+                self.epochs().await.into_iter().filter_map(|epoch| epoch.flush_seen.parse().ok());
+            Ok(seen.max().is_some_and(|seen: Lsn| seen >= commit.position()))
+        };
+        until("the commit was seen to be flushed", LIMIT, flushed).await.expect("it was");
     }
 
     /// The operator's listener.

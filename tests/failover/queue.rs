@@ -70,6 +70,7 @@ async fn messages_over_a_failover(major: Major) {
         tokens: desk.wrote(commit).await.tokens(),
     };
     let (of_kept, of_lost) = (message(&kept).await, message(&lost).await);
+    desk.until_flushed(&kept).await;
     assert_eq!(handle(&desk, &of_lost).await, Handled::Later(Reason::NotCovered), "it may come");
     stage.l().stop(tidegate_lab::postgres::Stop::Immediate).await.expect("it dies");
     desk.until_unseen(stage.l()).await;

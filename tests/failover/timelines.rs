@@ -28,7 +28,9 @@ async fn control_file_timeline(server: &Server) -> i32 {
 async fn an_old_control_file(major: Major) {
     let stage = Stage::set(major, 2).await;
     let desk = stage.desk().await;
-    let kept = desk.wrote(&commit(stage.l(), 1).await).await;
+    let first = commit(stage.l(), 1).await;
+    let kept = desk.wrote(&first).await;
+    desk.until_flushed(&first).await;
     // Pages to be written out, slowly, by the checkpoint that a promotion begins.
     let pages = "create table pages as select n, repeat('x', 500) from generate_series(1, 20000) n";
     stage.l().sql(pages).await.expect("a table of many pages");
@@ -60,6 +62,7 @@ async fn old_numbers_in_a_new_log(major: Major) {
     let (kept, lost) = stage.part(1, 2).await;
     let (one, other) = (desk.wrote(&kept).await, desk.wrote(&lost).await);
     let fooled = numbers.wrote(&lost).await;
+    desk.until_flushed(&kept).await;
     let fork = stage.succeed(stage.r1()).await;
     stage.r2().repoint(stage.r1()).await.expect("r2 follows it");
     write_past(stage.r1(), lost.position(), 100).await;

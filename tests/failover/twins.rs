@@ -47,7 +47,9 @@ async fn twins_of_one_fork(major: Major) {
     let stage = Stage::set(major, 3).await;
     let desk = stage.desk().await;
     let (a, b, follower) = (stage.r1(), stage.r2(), stage.cluster.standby(2));
-    let common = desk.wrote(&commit(stage.l(), 1).await).await;
+    let first = commit(stage.l(), 1).await;
+    let common = desk.wrote(&first).await;
+    desk.until_flushed(&first).await;
     stage.cluster.catch_up().await.expect("standbys follow");
     stage.l().stop(Stop::Immediate).await.expect("it dies");
     let (at, bt) = (a.promote().await, b.promote().await);
@@ -126,6 +128,9 @@ async fn twins_of_two_forks(major: Major) {
     long.catch_up_with(stage.l()).await.expect("one has it");
     let sessions = [desk.wrote(&both).await, desk.wrote(&one).await];
     let fooled = any.wrote(&one).await;
+    for desk in [&desk, &any] {
+        desk.until_flushed(&one).await;
+    }
     let fork = stage.succeed(short).await;
     for desk in [&desk, &any] {
         desk.until_leads(short).await;

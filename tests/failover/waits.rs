@@ -83,6 +83,7 @@ async fn parked_over_a_failover(major: Major) {
     ];
     let drained = park("on a drained node", &one, node("r3"));
     let wrong = park("without the rule", &fooled, node("r2"));
+    desk.until_flushed(&kept).await;
     desk.until_waits(5).await;
     numbers.until_waits(1).await;
 
