@@ -129,6 +129,10 @@ async fn a_restored_leader(major: Major) {
     right.desk.until_leads(l).await;
     let answer = right.desk.select(&right.desk.session(), &replica_now()).await;
     assert_eq!(answer.node, "", "what r1 has is not the leader's: {answer:?}");
+    let node = right.desk.node("r1").await;
+    assert!(!node.session_eligible, "{node:?}");
+    let answer = right.desk.select(&right.desk.session(), &Policy::new(Level::Eventual)).await;
+    assert_ne!(answer.node, "r1", "not even a read that demands nothing: {answer:?}");
     r1.clone_from(l).await.expect("a clone");
     let fresh = right.desk.wrote(&commit(l, 4).await).await;
     right.desk.until_served_by(&fresh, "r1").await;
