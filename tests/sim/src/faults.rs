@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 
+use tidegate_core::lineage::{Incarnation, SystemId};
 use tidegate_core::partition::Event;
 
 use crate::options::{MILLI, Profile};
 use crate::random::Random;
-use crate::scenes;
 use crate::schedule::Fault;
 use crate::sim::{Sim, State};
-use crate::world::Ends;
+use crate::world::{Ends, SYSTEM};
+use crate::{failovers, operators, scenes};
 
 /// How long the effects of a fault may be felt after it ended.
 const ECHO: u64 = 400 * MILLI;
@@ -49,6 +50,20 @@ impl State {
         self.world.promote(at, is_next_of_all, self.now);
     }
 
+    /// An operator of an instance says that the server at a node leads.
+    pub(crate) fn resolve(&mut self, at: usize, node: usize) {
+        let life = self.world.servers[self.world.address[node]].life;
+        let incarnation = Incarnation { system: SystemId::new(SYSTEM), life };
+        self.check.verdicts += 1;
+        self.handle(at, Event::Resolve(incarnation));
+    }
+
+    /// An operator of an instance vouches for a node, whatever it holds.
+    pub(crate) fn vouch(&mut self, at: usize, node: usize) {
+        self.check.vouched.insert(node);
+        self.handle(at, Event::Resume(Self::node(node)));
+    }
+
     /// The standby that received most.
     pub(crate) fn foremost(&self) -> Option<usize> {
         let servers = (0..self.world.servers.len()).filter(|at| {
@@ -69,6 +84,8 @@ pub(crate) async fn strike(sim: Rc<Sim>, fault: Fault, seed: u64) {
         | Fault::Disconnect
         | Fault::Freeze
         | Fault::Down
+        | Fault::HiddenReceiver
+        | Fault::Foreign
         | Fault::Stall => for_a_while(&sim, fault, random).await,
         Fault::StandbyCrash | Fault::StandbyBackend | Fault::StandbyRestart | Fault::Reclone => {
             standby_ends(&sim, fault, random)
@@ -99,6 +116,23 @@ pub(crate) async fn strike(sim: Rc<Sim>, fault: Fault, seed: u64) {
         Fault::Twins | Fault::Moved | Fault::Attached => scenes::twins(&sim, fault, random).await,
         Fault::Revert => scenes::reverted(&sim, random).await,
         Fault::Copied => scenes::copied(&sim, random).await,
+        Fault::Switchover => failovers::switchover(&sim, random).await,
+        Fault::Rewind => failovers::comes_back(&sim, true, random).await,
+        Fault::Naive => failovers::comes_back(&sim, false, random).await,
+        Fault::CrashLoop => failovers::crash_loop(&sim, random).await,
+        Fault::Gap => failovers::gap(&sim, random).await,
+        Fault::Repoint => failovers::repoint(&sim, random),
+        Fault::TornRecord => failovers::torn_record(&sim, random).await,
+        Fault::RestoredLeader | Fault::RestoredStandby => {
+            operators::restored(&sim, fault, random);
+        }
+        Fault::DeadTwin => operators::dead_twin(&sim, random).await,
+        Fault::TestCopy => operators::test_copy(&sim, random).await,
+        Fault::Undone => operators::undone(&sim, random).await,
+        Fault::CopiedLeader => operators::copied_leader(&sim, random).await,
+        Fault::CarelessVerdict | Fault::CarelessResume => {
+            operators::careless(&sim, fault, random);
+        }
     }
 }
 
@@ -106,7 +140,8 @@ async fn for_a_while(sim: &Sim, fault: Fault, random: &mut Random) {
     let longer = if sim.with(|state| state.options.profile) == Profile::Expiry { 2 } else { 1 };
     let lasts = random.within(100, 1_500) as u64 * MILLI * longer;
     let struck = sim.with(|state| {
-        let leads = fault == Fault::Stall || fault == Fault::Freeze && random.one_in(3);
+        let either = matches!(fault, Fault::Freeze | Fault::Foreign);
+        let leads = fault == Fault::Stall || either && random.one_in(3);
         let at = if leads { state.leader()? } else { state.standby(random)? };
         let until = state.now + lasts;
         let old = state.world.servers[at].delay;
@@ -121,6 +156,10 @@ async fn for_a_while(sim: &Sim, fault: Fault, random: &mut Random) {
             server.paused_until = until;
         } else if fault == Fault::Disconnect {
             server.receives = false;
+        } else if fault == Fault::HiddenReceiver {
+            server.hides_receiver = true;
+        } else if fault == Fault::Foreign {
+            state.world.foreign[at] = true;
         } else {
             state.world.stop(at, random.one_in(2), state.now);
         }
@@ -139,6 +178,10 @@ async fn for_a_while(sim: &Sim, fault: Fault, random: &mut Random) {
             server.delay = old;
         } else if fault == Fault::Disconnect {
             server.receives = true;
+        } else if fault == Fault::HiddenReceiver {
+            server.hides_receiver = false;
+        } else if fault == Fault::Foreign {
+            state.world.foreign[at] = false;
         } else if fault == Fault::Down && same {
             state.world.start(at, now, random.next());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_core::evidence::Evidence;
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Facts;
-use tidegate_core::lineage::{Epoch, Incarnation, LineageRow, SystemId};
+use tidegate_core::lineage::{Epoch, Incarnation, LineageRow, SystemId, TimelineHistory};
 use tidegate_core::partition::{
     Effect, Event, Need, NeedId, Notable, Pace, Partition, RowOutcome, WaitEnd, WaitFor,
 };
@@ -342,7 +342,11 @@ impl State {
         }
         self.world.servers[at].read_rows(&self.world.tree);
         let server = &self.world.servers[at];
-        let text = server.evidence(&self.world.tree, "poll", true);
+        let mut text = server.evidence(&self.world.tree, "poll", true);
+        if self.world.foreign[node] {
+            // Another database, whatever else it says.
+            text = text.replacen(&format!("|{SYSTEM}|"), &format!("|{}|", SYSTEM + 1), 1);
+        }
         let guards = self.options.guards();
         let evidence = Evidence::parse(&text, &guards).expect("servers speak well");
         let own = &mut self.instances[instance];
@@ -351,13 +355,21 @@ impl State {
         // All rows are read whenever the last one was not seen before on this connection.
         let known = last.is_some() && source.seen_row == last;
         let rows = (!known).then(|| server.rows.clone());
+        let reads = self.options.reads_history
+            && evidence
+                .epoch()
+                .is_some_and(|epoch| evidence.row.is_none_or(|row| row.timeline < epoch.timeline));
+        let switches = reads.then(|| {
+            let text = self.world.history_file(at);
+            TimelineHistory::parse(&text).expect("servers write good history files")
+        });
         if self.now >= source.deaf_until {
             source.seen_row = last;
             let (sent_at, now) = (Instant::from_nanos(poll.sent_at), self.instant());
             let node_id = Self::node(node);
             let received_at = now;
             let seen =
-                Observation { node: node_id, evidence, rows, switches: None, sent_at, received_at };
+                Observation { node: node_id, evidence, rows, switches, sent_at, received_at };
             let seen = Some(Box::new(seen));
             let happening = Happening::Answered { instance, node, poll, seen };
             self.heap.push(self.now + poll.back, happening);
@@ -418,7 +430,7 @@ impl State {
         let guarded = self.options.guards().guarded_insert();
         let at = self.world.address[node];
         let server = &mut self.world.servers[at];
-        let answers = server.answers() && !fails;
+        let answers = server.answers() && !fails && !self.world.foreign[node];
         server.read_rows(&self.world.tree);
         let own = server.leads.is_some() && (!guarded || server.life == polled.life);
         let taken = |other: &LineageRow| other.epoch == row.epoch || other.n == row.n;
@@ -453,6 +465,7 @@ impl State {
     pub(crate) fn restart_instance(&mut self, at: usize, keeps_facts: bool) {
         let options = self.options.clone();
         self.check.restarts += 1;
+        self.check.forgot |= !keeps_facts;
         let own = &mut self.instances[at];
         let facts = if keeps_facts { Facts::clone(&own.kept) } else { Facts::new() };
         own.life += 2;

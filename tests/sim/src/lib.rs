@@ -6,7 +6,7 @@
 //! - [`options`], [`schedule`]: what a seed makes of a world
 //! - `world`: servers and logs; no rule of Tidegate
 //! - `instance`, `store`, `session`: the shell's side, as `src/` does it, and the applications
-//! - `faults`, `scenes`: what breaks
+//! - `faults`, `scenes`, `failovers`, `operators`: what breaks, and what people do about it
 //! - [`check`]: promises against truth
 //! - [`run`]: one world from its schedule to its end
 //! - [`corpus`]: seeds that found something
@@ -17,10 +17,12 @@
 pub mod check;
 pub mod corpus;
 pub mod covers;
+mod failovers;
 mod faults;
 mod heap;
 mod instance;
 pub mod mutation;
+mod operators;
 pub mod options;
 mod random;
 pub mod run;

@@ -77,7 +77,7 @@ const fn trial(guard: &'static str, profile: Profile, harms: &'static [Breach]) 
     Trial { guard, profile, harms }
 }
 
-const TRIALS: [Trial; 28] = [
+const TRIALS: [Trial; 32] = [
     trial("barrier", Profile::Forgets, STALE),
     trial("cap", Profile::Storm, &[Breach::CapExceeded]),
     trial("diverged", Profile::Undead, &[Breach::StrayServes]),
@@ -90,22 +90,26 @@ const TRIALS: [Trial; 28] = [
     trial("insert_lsn", Profile::Async, STALE),
     trial("late_observation", Profile::LateAnswers, &[Breach::HealthyOut]),
     trial("leader_first", Profile::Failover, STALE),
+    trial("leader_check", Profile::Swapped, STALE),
     trial("moved_capture", Profile::Pooled, STALE),
     trial("overflow", Profile::Narrow, STALE),
     trial("page_header", Profile::Pages, &[Breach::Stuck, Breach::WaitNotEnded]),
     trial("place_counts", Profile::Hidden, STALE),
     trial("pooled_check", Profile::Pooled, STALE),
     trial("regression", Profile::Reverted, STALE),
+    trial("restored", Profile::Restored, STALE),
     trial("row_for_lost", Profile::LateRows, &[Breach::LostWriteIsThere]),
     trial("sample_after", Profile::General, STALE),
     trial("shared_id", Profile::Copied, STALE),
     trial("snapshot_order", Profile::General, STALE),
     trial("split", Profile::Twins, STALE),
+    trial("torn_record", Profile::Crashes, &[Breach::SurvivorTold]),
     trial("trail_sent_at", Profile::Async, STALE),
     trial("two_branches", Profile::Moved, STALE),
     trial("unknown_upward", Profile::Failover, STALE),
     trial("void_samples", Profile::Undead, STALE),
     trial("who_leads", Profile::Undead, &[Breach::PromotedIdle]),
+    trial("yielded", Profile::Operators, &[Breach::Stuck]),
 ];
 
 fn trial_of(guard: &str) -> &'static Trial {

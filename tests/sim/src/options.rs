@@ -55,11 +55,32 @@ pub enum Profile {
     Reverted,
     /// A running server copied, memory and all.
     Copied,
+    /// All that a cluster manager does: no operator is needed.
+    Cluster,
+    /// Failovers and switchovers in order: commits flushed and told with what was before, polls
+    /// without gaps.
+    Sober,
+    /// Planned switchovers and nothing else.
+    Switchovers,
+    /// Crashes of the leader that lose something of its own timeline.
+    Crashes,
+    /// A leader that restarts again and again, unreplicated, and stays dead.
+    CrashLoops,
+    /// Several failovers between two polls.
+    Gaps,
+    /// Servers restored from older copies of themselves.
+    Restored,
+    /// Twins, one of which is gone for ever.
+    DeadTwins,
+    /// Operators, careful and careless.
+    Operators,
+    /// A leader that was copied before it led.
+    Swapped,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 31] = [
         Self::General,
         Self::Async,
         Self::SlowLeader,
@@ -81,6 +102,16 @@ impl Profile {
         Self::Restarts,
         Self::Reverted,
         Self::Copied,
+        Self::Cluster,
+        Self::Sober,
+        Self::Switchovers,
+        Self::Crashes,
+        Self::CrashLoops,
+        Self::Gaps,
+        Self::Restored,
+        Self::DeadTwins,
+        Self::Operators,
+        Self::Swapped,
     ];
 
     /// The profile a seed lives in where none is asked for: every second one is general.
@@ -153,6 +184,8 @@ pub struct Options {
     pub gate: Duration,
     /// Freshness fallbacks a second.
     pub cap: u32,
+    /// Whether the role may read history files.
+    pub reads_history: bool,
     /// Actions in the schedule.
     pub actions: usize,
     /// From the first action to the last.
@@ -184,6 +217,7 @@ impl Options {
             unsampled: random.within(5, 30),
             gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
             cap: 200,
+            reads_history: seed % 3 == 0,
             actions: match scale {
                 Scale::Test => random.within(100, 130),
                 Scale::Prove => random.within(150, 190),
@@ -240,8 +274,23 @@ impl Options {
                 self.delay_max = 400 * MILLI;
             }
             Profile::Pooled => self.pooled = 90,
-            Profile::Reverted | Profile::Copied => {
+            Profile::Reverted | Profile::Copied | Profile::Swapped => {
                 (self.poll_loss, self.overtaken) = (0, 0);
+            }
+            Profile::Sober | Profile::Switchovers => {
+                (self.asynchronous, self.poll_loss, self.overtaken) = (0, 0, 0);
+                (self.pooled, self.row_failures) = (0, 0);
+            }
+            Profile::Crashes | Profile::Restored => {
+                self.asynchronous = 60;
+                self.flush_interval = random.within(20, 150) as u64 * MILLI;
+            }
+            Profile::DeadTwins => {
+                self.servers = 4;
+                (self.poll_loss, self.overtaken) = (0, 0);
+            }
+            Profile::Cluster | Profile::CrashLoops | Profile::Gaps | Profile::Operators => {
+                self.delay_max = 100 * MILLI;
             }
         }
     }
@@ -267,6 +316,11 @@ impl Options {
         matches!(self.profile, Profile::Moved | Profile::Attached)
     }
 
+    /// Every write is told with what was before.
+    pub(crate) const fn tells_all(&self) -> bool {
+        matches!(self.profile, Profile::Sober)
+    }
+
     /// Every lineage row is the first change of its page.
     pub(crate) const fn images(&self) -> bool {
         matches!(self.profile, Profile::Attached)
@@ -284,6 +338,10 @@ impl Options {
                 | Profile::Reused
                 | Profile::Copied
                 | Profile::Reverted
+                | Profile::Restored
+                | Profile::DeadTwins
+                | Profile::Operators
+                | Profile::Swapped
         )
     }
 }

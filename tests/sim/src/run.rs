@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use tidegate_core::lineage::Epoch;
 use tidegate_core::partition::Event;
 use tidegate_core::routing::{AboveCap, Level, Policy};
 
@@ -12,6 +13,7 @@ use crate::options::{MILLI, Options};
 use crate::schedule::{Action, Kind};
 use crate::session::{burst, healed_read};
 use crate::sim::{Sim, State};
+use crate::world::log::Branch;
 
 /// What became of a world.
 #[derive(Clone, Debug)]
@@ -102,6 +104,7 @@ impl State {
         self.options.flush_interval = 10 * MILLI;
         self.world.flush_interval = 10 * MILLI;
         self.world.shared.fill(None);
+        self.world.foreign.fill(false);
         for (node, address) in self.world.address.iter_mut().enumerate() {
             *address = node;
         }
@@ -113,6 +116,7 @@ impl State {
             server.frozen = false;
             server.paused_until = 0;
             server.receives = true;
+            server.hides_receiver = false;
             server.delay = server.delay.min(10 * MILLI);
             server.flush_due = server.flush_due.min(self.now);
         }
@@ -132,8 +136,8 @@ impl State {
         let Some(leader) = self.world.true_leader() else { return };
         let epoch = self.world.servers[leader].epoch();
         // After several, a row may have been lost before anybody else showed it; an instance that
-        // restarted does not know where an epoch without a row came from.
-        let plain = self.check.moves < 2 && self.check.restarts == 0;
+        // lost its facts does not know where an epoch without a row came from.
+        let plain = self.check.moves < 2 && !self.check.forgot;
         let last = plain && self.world.top_timeline == epoch.timeline;
         for at in 0..self.instances.len() {
             if last && self.leader_epoch(at) != Some(epoch) {
@@ -147,7 +151,7 @@ impl State {
     /// Once the one promotion is known as it was, nobody serves who holds records of the line that
     /// ended there.
     fn others_are_out(&mut self) {
-        if self.check.is_broken() || self.check.moves != 1 || self.check.restarts > 0 {
+        if self.check.is_broken() || self.check.moves != 1 || self.check.forgot {
             return;
         }
         let Some(leader) = self.world.true_leader() else { return };
@@ -180,24 +184,16 @@ impl State {
         let now = self.now;
         let top = |at: &usize| {
             let server = &self.world.servers[*at];
-            (server.leads.is_some(), server.timeline, !server.naive, server.log.len())
+            let leads = server.leads.is_some() && !server.test_copy;
+            (leads, server.timeline, !server.naive, server.log.len())
         };
         let count = self.world.servers.len();
         let up = |at: &usize| self.world.servers[*at].up;
         let best = (0..count).filter(up).max_by_key(top).unwrap_or(0);
+        self.world.servers[best].test_copy = false;
         if self.world.servers[best].leads.is_none() {
             self.world.start(best, now, 0);
             self.world.promote(best, true, now);
-        }
-        if self.world.servers[best].timeline < self.world.top_timeline {
-            // Sessions know a higher timeline: the leader moves past it.
-            let next = (0..count).find(|at| *at != best).unwrap_or(best);
-            self.world.flush_all(best, now);
-            self.world.reclone(next, best);
-            self.world.stop(best, true, now);
-            self.world.promote(next, true, now);
-            self.follow_anew(next);
-            return;
         }
         self.follow_anew(best);
     }
@@ -215,8 +211,9 @@ impl State {
                 && !self.check.copied.contains_key(&own.life)
                 && own.leads.is_none()
                 && !own.naive
+                && own.life != self.world.servers[leader].life
                 && own.log.last().is_some_and(|last| self.world.tree.is_in(*last, line));
-            if at == leader {
+            if at == leader || own.gone {
                 continue;
             }
             if good {
@@ -228,32 +225,50 @@ impl State {
         }
     }
 
-    /// An operator vouches for nodes that did something no ordinary failover does.
-    ///
-    /// After one failover nobody has to; after several, for whoever led a line that ended. Nor does
-    /// an instance that restarted know where an epoch without a row came from.
+    /// An operator does what nobody else can: says who leads where nothing tells, and vouches for
+    /// servers that led a line which ended.
     fn operator(&mut self) {
         let mut touched = std::mem::take(&mut self.check.needs_word);
-        if self.check.moves > 1 || self.check.restarts > 0 {
-            let leads = self.world.true_leader();
-            let line = leads.and_then(|at| self.world.servers[at].log.last().copied());
-            let rows = leads.map_or_else(Vec::new, |at| {
-                self.world.servers[at].read_rows(&self.world.tree);
-                self.world.servers[at].rows.clone()
-            });
-            for (index, branch) in self.world.tree.branches.iter().enumerate() {
-                let tip = self.world.tree.tip(index);
-                let ended = tip.is_some_and(|tip| !self.world.tree.is_in(tip, line));
-                if ended || rows.iter().all(|row| row.epoch != branch.epoch) {
-                    touched.insert(branch.server);
-                }
-            }
-        }
+        let Some(leader) = self.world.true_leader() else { return };
+        touched.extend(self.led_elsewhere(leader));
+        let epoch = self.world.servers[leader].epoch();
         for at in 0..self.instances.len() {
+            let known = self.leader_epoch(at) == Some(epoch);
+            let must = !self.options.is_ordinary() || self.check.moves > 1 || self.check.forgot;
+            if must && (!known || self.was_ahead(at, epoch)) {
+                self.check.figures.verdicts_needed += 1;
+                self.resolve(at, leader);
+            }
             for node in &touched {
                 self.handle(at, Event::Resume(Self::node(*node)));
             }
         }
+    }
+
+    /// Says whether sessions may know a line ahead of the leader's which the instance never saw: no
+    /// node can be seen to have yielded.
+    fn was_ahead(&self, at: usize, leader: Epoch) -> bool {
+        let ahead = |branch: &&Branch| branch.epoch.timeline > leader.timeline;
+        let mut ahead = self.world.tree.branches.iter().filter(ahead);
+        ahead.any(|branch| {
+            self.check.restarts > 0 || !self.check.polled.contains(&(at, branch.epoch))
+        })
+    }
+
+    /// The servers that led a timeline of which the leader's rows say nothing.
+    fn led_elsewhere(&mut self, leader: usize) -> Vec<usize> {
+        self.world.servers[leader].read_rows(&self.world.tree);
+        let own = &self.world.servers[leader];
+        let on_line =
+            |epoch: Epoch| epoch == own.epoch() || own.rows.iter().any(|row| row.epoch == epoch);
+        let tree = &self.world.tree;
+        let branches = tree.branches.iter().enumerate();
+        let elsewhere = branches.filter(|(index, branch)| {
+            let found = tree.row_before(*index);
+            let restarted = found.is_some_and(|row| row.timeline == branch.epoch.timeline);
+            !restarted && !on_line(branch.epoch)
+        });
+        elsewhere.map(|(_, branch)| branch.server).collect()
     }
 
     /// Every instance knows the leader, and every standby may serve.
@@ -274,7 +289,8 @@ impl State {
                 self.check.broken(self.now, Breach::LeaderUnknown, text);
                 return;
             }
-            for node in (0..self.world.servers.len()).filter(|node| *node != leader) {
+            let others = |node: &usize| *node != leader && !self.world.servers[*node].gone;
+            for node in (0..self.world.servers.len()).filter(others) {
                 let eligible = snapshot.eligible(Self::node(node), self.instant());
                 if let Err(why) = eligible {
                     let own = &self.world.servers[node];

@@ -51,7 +51,7 @@ pub(crate) async fn promotion(sim: &Sim, undead: bool, random: &mut Random) {
 }
 
 /// Keeps every instance's polls from a node for a while.
-fn hide(state: &mut State, node: usize, lasts: u64) {
+pub(crate) fn hide(state: &mut State, node: usize, lasts: u64) {
     let until = state.now + lasts;
     for instance in &mut state.instances {
         instance.sources[node].cut_until = until;

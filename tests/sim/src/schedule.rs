@@ -116,6 +116,40 @@ faults! {
     Revert => "server reverted",
     /// A running server is copied.
     Copied => "server copied alive",
+    /// The leader hands over to a standby and follows it.
+    Switchover => "planned switchover",
+    /// The old leader comes back by a rewind, if one is required.
+    Rewind => "old leader rewound",
+    /// The old leader comes back as it is, to follow the new one.
+    Naive => "old leader attached as it is",
+    /// The leader restarts again and again while nobody follows it, and stays dead.
+    CrashLoop => "leader crash-loops alone",
+    /// Several promotions while nobody polls.
+    Gap => "several failovers unseen",
+    /// A standby follows another server than before.
+    Repoint => "standby repointed",
+    /// Nobody may see what a receiver does.
+    HiddenReceiver => "receiver hidden",
+    /// An address leads to another database.
+    Foreign => "another database answers",
+    /// The leader crashes after the flush of a part of a record was seen.
+    TornRecord => "torn record",
+    /// The leader starts from an older copy of itself.
+    RestoredLeader => "leader restored",
+    /// A standby starts from an older copy of itself.
+    RestoredStandby => "standby restored",
+    /// One of two twins is gone for ever.
+    DeadTwin => "a twin is gone",
+    /// A standby is promoted to try something, beside the leader.
+    TestCopy => "promoted as a test copy",
+    /// A promotion is undone: the promoted server is cloned from the old leader.
+    Undone => "promotion undone",
+    /// An operator says who leads, who was not asked.
+    CarelessVerdict => "careless verdict",
+    /// An operator vouches for a node, who was not asked.
+    CarelessResume => "careless resume",
+    /// A standby that was copied leads, and the copy answers at its address.
+    CopiedLeader => "copy of a leader at its address",
 }
 
 /// What needs no operator and may happen in any world.
@@ -176,14 +210,55 @@ const fn of_profile(profile: Profile) -> &'static [Fault] {
         Profile::Restarts => &[Fault::StandbyCrash, Fault::StandbyBackend, Fault::Down],
         Profile::Reverted => &[Fault::Revert],
         Profile::Copied => &[Fault::Copied],
+        Profile::Cluster => &[
+            Fault::Switchover,
+            Fault::Rewind,
+            Fault::Naive,
+            Fault::Repoint,
+            Fault::HiddenReceiver,
+            Fault::Foreign,
+            Fault::TornRecord,
+            Fault::RestoredStandby,
+            Fault::LeaderCrash,
+        ],
+        Profile::Sober => {
+            &[Fault::Switchover, Fault::Rewind, Fault::LeaderCrash, Fault::LeaderRestart]
+        }
+        Profile::Switchovers => &[Fault::Switchover],
+        Profile::Crashes => {
+            &[Fault::TornRecord, Fault::LeaderCrash, Fault::DoubleCrash, Fault::LeaderBackend]
+        }
+        Profile::CrashLoops => &[Fault::CrashLoop, Fault::Lag],
+        Profile::Gaps => &[Fault::Gap, Fault::Rewind, Fault::Lag],
+        Profile::Restored => &[Fault::RestoredLeader, Fault::RestoredStandby],
+        Profile::DeadTwins => &[Fault::DeadTwin],
+        Profile::Operators => &[
+            Fault::TestCopy,
+            Fault::Undone,
+            Fault::CarelessVerdict,
+            Fault::CarelessResume,
+            Fault::Undead,
+        ],
+        Profile::Swapped => &[Fault::CopiedLeader],
     }
 }
 
 /// How often a promotion of any kind may happen in one world.
 const fn at_most(profile: Profile) -> usize {
     match profile {
-        Profile::Twins | Profile::Moved | Profile::Attached | Profile::Undead => 1,
-        Profile::Reused | Profile::Hidden | Profile::LateRows => 2,
+        Profile::Twins
+        | Profile::Moved
+        | Profile::Attached
+        | Profile::Undead
+        | Profile::DeadTwins
+        | Profile::CrashLoops => 1,
+        Profile::Reused
+        | Profile::Hidden
+        | Profile::LateRows
+        | Profile::Gaps
+        | Profile::Operators
+        | Profile::Swapped => 2,
+        Profile::Switchovers => 8,
         Profile::General
         | Profile::Async
         | Profile::SlowLeader
@@ -197,7 +272,11 @@ const fn at_most(profile: Profile) -> usize {
         | Profile::Pooled
         | Profile::Restarts
         | Profile::Reverted
-        | Profile::Copied => 3,
+        | Profile::Copied
+        | Profile::Cluster
+        | Profile::Sober
+        | Profile::Crashes
+        | Profile::Restored => 3,
     }
 }
 
@@ -213,6 +292,31 @@ const fn moves_leader(fault: Fault) -> bool {
             | Fault::Twins
             | Fault::Moved
             | Fault::Attached
+            | Fault::Switchover
+            | Fault::Rewind
+            | Fault::Naive
+            | Fault::CrashLoop
+            | Fault::Gap
+            | Fault::DeadTwin
+            | Fault::TestCopy
+            | Fault::Undone
+            | Fault::CopiedLeader
+    )
+}
+
+/// Says whether only its own kinds of faults, and harmless ones, happen in this profile.
+const fn is_narrow(profile: Profile) -> bool {
+    matches!(
+        profile,
+        Profile::Twins
+            | Profile::Moved
+            | Profile::Attached
+            | Profile::Reused
+            | Profile::Sober
+            | Profile::Switchovers
+            | Profile::CrashLoops
+            | Profile::DeadTwins
+            | Profile::Swapped
     )
 }
 
@@ -232,10 +336,8 @@ pub fn schedule(options: &Options) -> Vec<Action> {
         let rare = options.profile == Profile::General || random.one_in(5);
         let among = if rare { &COMMON[..] } else { kinds };
         let fault = among[random.below(among.len())];
-        let tolerated = !matches!(
-            options.profile,
-            Profile::Twins | Profile::Moved | Profile::Attached | Profile::Reused
-        ) || kinds.contains(&fault)
+        let tolerated = !is_narrow(options.profile)
+            || kinds.contains(&fault)
             || matches!(fault, Fault::Lag | Fault::Statistics | Fault::StandbyRestart);
         if moves_leader(fault) {
             moves += 1;

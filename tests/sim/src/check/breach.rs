@@ -31,6 +31,10 @@ breaches! {
     Bounded => "BOUNDED",
     /// A session was told that a write is lost which the leader has.
     LostWriteIsThere => "WRITE_LOST for a write that is there",
+    /// A session was told of a loss up to where its write surely survived.
+    SurvivorTold => "a notice for what surely survived",
+    /// A session was told of a loss on a line ahead of the leader in view, which nobody gave up.
+    GivenUp => "a line that is ahead was given up",
     /// More fallbacks went to the leader in a second than the cap allows.
     CapExceeded => "the cap was exceeded",
     /// A read found no end.

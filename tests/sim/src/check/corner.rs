@@ -40,4 +40,8 @@ corners! {
     CopiedAlive => "a server copied alive, not polled under both names",
     /// A former twin attached without a rewind, of which no poll saw anything before.
     AttachedUnseen => "attached without a rewind, and nobody polled before",
+    /// A leader restored from an older copy that had grown again before a poll of it.
+    RestoredUnseen => "a leader restored, and grown again before a poll",
+    /// An operator vouched for a node that holds another line.
+    Vouched => "vouched for by an operator who did not look",
 }

@@ -51,6 +51,10 @@ pub struct Figures {
     pub polls: u64,
     /// Answers that came after their source had given them up.
     pub late_answers: u64,
+    /// Verdicts an operator had to give after everything was healed.
+    pub verdicts_needed: u64,
+    /// Notices to a session that lost nothing of what it was told about.
+    pub notices_needless: u64,
     /// Notices told, by kind.
     pub notices: BTreeMap<&'static str, u64>,
     /// Faults that happened, by kind.
@@ -68,6 +72,7 @@ impl Figures {
         sum!(operations writes recorded session_reads promised calm_reads calm_replica rounds);
         sum!(lacking refused stale leader_reads turned_away bounded global waits fresh);
         sum!(waits_parked waits_ended waits_left polls late_answers);
+        sum!(verdicts_needed notices_needless);
         add(&mut self.notices, &other.notices);
         add(&mut self.faults, &other.faults);
         add(&mut self.excused, &other.excused);

@@ -4,7 +4,9 @@
 //! - [`corner`]: what may be missing and is no breach
 //! - [`deps`]: what a session depends on, as records
 //! - [`figures`]: how much was really tried
+//! - [`justified`]: notices that nothing justifies
 //! - [`reads`]: answers of reads and waits
+//! - [`restored`]: who could tell that a leader was restored
 //! - [`told`]: notices against what became of writes
 //!
 //! It knows records and promises, and no rule by which the core keeps them.
@@ -13,7 +15,9 @@ mod breach;
 mod corner;
 mod deps;
 mod figures;
+mod justified;
 mod reads;
+mod restored;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,13 +26,16 @@ pub use breach::Breach;
 pub use corner::Corner;
 pub(crate) use deps::{Dep, Deps};
 pub use figures::Figures;
+pub(crate) use justified::Telling;
 pub(crate) use reads::ReadCheck;
+use restored::Restored;
 
-use tidegate_core::lineage::{Epoch, Incarnation, Life};
+use tidegate_core::lineage::{Epoch, Incarnation, Life, SystemId};
 use tidegate_core::token::NoticeId;
 use tidegate_core::views::Observation;
 
 use crate::trace::Trace;
+use crate::world::SYSTEM;
 use crate::world::log::Rec;
 
 /// A broken promise.
@@ -67,6 +74,14 @@ pub(crate) struct Check {
     pub(crate) moves: usize,
     /// Instances that restarted.
     pub(crate) restarts: usize,
+    /// One of them lost its facts.
+    pub(crate) forgot: bool,
+    /// Verdicts of operators.
+    pub(crate) verdicts: usize,
+    /// Leaders that were restored from older copies.
+    pub(crate) restored: Restored,
+    /// Nodes an operator vouched for who was not asked.
+    pub(crate) vouched: BTreeSet<usize>,
     /// Nodes that stay out until an operator vouches for them.
     pub(crate) needs_word: BTreeSet<usize>,
     /// When fallbacks were admitted, by instance.
@@ -89,8 +104,12 @@ impl Check {
     /// Notes what an instance can know from now on.
     pub(crate) fn seen(&mut self, instance: usize, seen: &Observation) {
         let incarnation = seen.evidence.incarnation;
+        if incarnation.system != SystemId::new(SYSTEM) {
+            return;
+        }
         if let Some(epoch) = seen.evidence.epoch() {
             self.polled.insert((instance, epoch));
+            self.restored.seen((instance, seen.node.index()), epoch, &seen.evidence);
         }
         if let Some((since, by)) = self.reverted.get_mut(&incarnation.life)
             && seen.sent_at.as_nanos() >= *since

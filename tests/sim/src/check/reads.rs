@@ -163,6 +163,14 @@ impl Check {
             self.figures.excuse(Corner::CopiedAlive);
             return true;
         }
+        if self.restored.is_unseen() {
+            self.figures.excuse(Corner::RestoredUnseen);
+            return true;
+        }
+        if server.naive && self.vouched.contains(&read.server) {
+            self.figures.excuse(Corner::Vouched);
+            return true;
+        }
         if server.naive && self.left_no_trace(read.instance, read.server, world) {
             self.figures.excuse(Corner::AttachedUnseen);
             return true;

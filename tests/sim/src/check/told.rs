@@ -21,7 +21,14 @@ impl Check {
         for notice in notices {
             self.losses.insert(notice.id(), (notice.lost, notice.child));
             *self.figures.notices.entry(kind_name(notice.kind)).or_default() += 1;
-            take_out(notice, deps, world);
+            take_out(notice, deps, true, world);
+        }
+    }
+
+    /// Takes in what the same answer tells once more: what is gone with it is not missed either.
+    pub(crate) fn told_again(notices: &[Notice], deps: &mut Deps, world: &World) {
+        for notice in notices {
+            take_out(notice, deps, false, world);
         }
     }
 
@@ -70,16 +77,20 @@ impl Loss {
         Self { notice: *notice, line, kept }
     }
 
+    /// A read that could not be placed is told under the life it was made in.
+    fn is_by_life(&self, dep: &Dep) -> bool {
+        let lost = self.notice.lost;
+        lost.timeline == 0 && dep.life == Some(lost.life)
+    }
+
     fn concerns(&self, dep: &Dep, world: &World) -> bool {
         let lost = self.notice.lost;
-        // A read that could not be placed is told under the life it was made in.
-        let by_life = lost.timeline == 0 && dep.life == Some(lost.life);
-        by_life || dep.epoch == Some(lost) || world.tree.is_in(dep.tip, self.line)
+        self.is_by_life(dep) || dep.epoch == Some(lost) || world.tree.is_in(dep.tip, self.line)
     }
 }
 
 /// Takes out of what a holder depends on whatever is gone with a loss.
-fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
+fn take_out(notice: &Notice, deps: &mut Deps, is_new: bool, world: &World) {
     let loss = Loss::of(notice, world);
     let gone = &mut deps.gone;
     deps.all.retain_mut(|dep| {
@@ -87,7 +98,8 @@ fn take_out(notice: &Notice, deps: &mut Deps, world: &World) {
             return true;
         }
         if world.tree.is_in(dep.tip, loss.kept) {
-            dep.told |= notice.kind == NoticeKind::PossiblyLost;
+            let of_it = is_new || dep.epoch == Some(notice.lost) || loss.is_by_life(dep);
+            dep.told |= of_it && notice.kind == NoticeKind::PossiblyLost;
             return true;
         }
         gone.extend(dep.epoch.filter(|_| dep.wrote));
@@ -107,7 +119,10 @@ impl Deps {
     pub(crate) fn untold(&mut self, notice: &Notice, why: Corner, world: &World) {
         let loss = Loss::of(notice, world);
         for dep in &mut self.all {
-            if loss.concerns(dep, world) && !world.tree.is_in(dep.tip, loss.kept) {
+            // What may be gone is not marked any more, whether it is gone or not.
+            let gone =
+                notice.kind == NoticeKind::PossiblyLost || !world.tree.is_in(dep.tip, loss.kept);
+            if loss.concerns(dep, world) && gone {
                 dep.unmarked.get_or_insert(why);
             }
         }

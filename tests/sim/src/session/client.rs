@@ -86,7 +86,7 @@ async fn write(sim: &Sim, at: usize, device: usize, random: &mut Random) {
         let fills = random.one_in(if pages { 2 } else { 9 });
         (state.devices[device].pooled, asynchronous, fills)
     });
-    let sends_before = pooled || random.one_in(2);
+    let sends_before = pooled || random.one_in(2) || sim.with(|state| state.options.tells_all());
     let begun = sim.with(|state| {
         let world = &mut state.world;
         world.servers[server].read_rows(&world.tree);
@@ -257,10 +257,11 @@ fn check_out(sim: &Sim, served: &Served, random: &mut Random) -> Option<(usize, 
         let server = &state.world.servers[at];
         let incarnation = Incarnation { system: SystemId::new(SYSTEM), life: server.life };
         let named = served.acceptable.contains(&incarnation);
-        let role = served
-            .timeline
-            .is_none_or(|timeline| server.leads.is_some() && server.timeline == timeline);
-        (server.answers() && named && role).then_some((at, incarnation))
+        let leads = |timeline| server.leads.is_some() && server.timeline == timeline;
+        let unchecked = !state.options.holds("leader_check");
+        let role = unchecked || served.timeline.is_none_or(leads);
+        let own = !state.world.foreign[served.node.index()];
+        (server.answers() && own && named && role).then_some((at, incarnation))
     })
 }
 

@@ -89,6 +89,13 @@ impl Holder {
         both.filter(|epoch| kept.len() == MARKS_MAX && !kept.contains(epoch)).collect()
     }
 
+    /// Those of `epochs`, and of what either holder holds, of which no mark is left.
+    pub(crate) fn without<'a>(&self, epochs: impl Iterator<Item = &'a Epoch>) -> Vec<Epoch> {
+        let kept = marks(&self.merged);
+        let gone = epochs.copied().filter(|epoch| !kept.contains(epoch));
+        gone.chain(self.beyond_merge()).collect()
+    }
+
     pub(crate) const fn merged(&self) -> &SessionToken {
         &self.merged
     }

@@ -115,6 +115,9 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             }
             let change = learned.change(state.now);
             let fifth = state.adopt(&mut holder, &change);
+            for epoch in holder.without(fifth.iter().flatten()) {
+                deps.unmark(Some(epoch), Corner::FifthLife, &state.world);
+            }
             // What its loss tells of is gone at once.
             let mut left = Deps { all: vec![learned.dep(one.dep)], ..Deps::default() };
             state.check.told(&change.tell, &mut left, &state.world);

@@ -168,6 +168,7 @@ fn finish(
         let change = change_of(state, holder, ready);
         let committed: Committed = state.commit(holder, &change, whom);
         committed.spread(state, device, &[]);
+        state.justify(snapshot, &change, &deps);
         state.tell(at, device, &committed, &change.tell, &mut deps);
         let now = state.instant();
         let (served, met, valid_for, reason) = match end {

@@ -1,12 +1,13 @@
 //! What reaches a device with an answer: notices, and counts of how good the answer was.
 
 use tidegate_core::routing::{Guarantee, Level, Policy};
-use tidegate_core::token::{Notice, NoticeKind};
+use tidegate_core::snapshot::Snapshot;
+use tidegate_core::token::{Change, Notice, NoticeKind};
 
 use super::Pending;
 use super::holder::Committed;
 use super::select::Selected;
-use crate::check::{Breach, Corner, Dep, Deps};
+use crate::check::{Breach, Check, Corner, Dep, Deps, Telling};
 use crate::instance::Instance;
 use crate::sim::State;
 
@@ -40,6 +41,11 @@ impl State {
         self.learn(device, &fresh, deps);
         let Self { devices, store, world, .. } = self;
         let own = &mut devices[device];
+        // Whatever is not acknowledged comes with each answer, whoever was told of it first.
+        Check::told_again(&committed.notices, deps, world);
+        if own.carries {
+            Check::told_again(&committed.notices, &mut own.deps, world);
+        }
         let record = own.subject.map(|subject| &mut store.deps[subject]);
         for holder in [Some(deps), Some(&mut own.deps), record].into_iter().flatten() {
             for (notice, why) in untold.iter().filter_map(|one| why(one).map(|why| (one, why))) {
@@ -49,6 +55,15 @@ impl State {
         own.notices.extend(committed.notices.iter().map(Notice::id));
         own.notices.sort_unstable();
         own.notices.dedup();
+    }
+
+    /// Looks at each loss that a call judged, by what was known then.
+    pub(crate) fn justify(&mut self, by: &Snapshot, change: &Change, deps: &Deps) {
+        let leader = by.leadership.leader().map(|leader| leader.epoch);
+        let history = &by.history;
+        let facts = [0, 1].map(|at| self.instances[at].snapshot.facts.as_ref());
+        let telling = Telling { change, deps, leader, history, facts };
+        self.check.justified(&telling, &self.world, self.now);
     }
 
     /// What is gone with a loss that was told is not missed any more.

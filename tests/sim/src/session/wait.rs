@@ -1,5 +1,6 @@
 //! One wait, from its session to fresh nodes, as `src/reads/wait.rs` does.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::partition::{WaitEnd, WaitFor};
@@ -52,6 +53,7 @@ pub(crate) async fn wait(
             if state.instances[at].life != life || (unknown && nodes.is_empty()) {
                 return None;
             }
+            let judged_by = Arc::clone(&snapshot);
             // Named by what is known now: a node may have restarted behind since it was woken.
             let (snapshot, now) = (state.instances[at].snapshot.clone(), state.instant());
             let still = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
@@ -59,6 +61,7 @@ pub(crate) async fn wait(
             let change = change_of(state, &holder, &ready);
             let committed = state.commit(&holder, &change, Whom::TokenOrRecord);
             committed.spread(state, device, &[]);
+            state.justify(&judged_by, &change, &deps);
             state.tell(at, device, &committed, &change.tell, &mut deps);
             let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
             let named = |node: &NodeId| Selected {

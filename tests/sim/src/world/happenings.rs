@@ -1,9 +1,9 @@
-//! What happens to servers: crashes, restarts, promotions, clones, and what an operator does.
+//! What happens to servers: crashes, restarts, promotions, stops.
 
 use tidegate_core::lineage::Life;
 
-use super::World;
-use super::server::Server;
+use super::log::page_start;
+use super::{STREAM_NANOS, World};
 
 /// How a server ends one life and begins the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Ends {
 }
 
 impl World {
-    fn next_life(&mut self, old: Life, ends: Ends) -> Life {
+    pub(super) fn next_life(&mut self, old: Life, ends: Ends) -> Life {
         let new = self.new_life();
         match ends {
             Ends::Crash => new,
@@ -98,6 +98,34 @@ impl World {
         self.servers[at].following = None;
     }
 
+    /// Stops a leader as an operator does who hands over: whoever follows it gets everything.
+    pub(crate) fn hand_over(&mut self, at: usize, now: u64) {
+        self.append(at, None, false);
+        self.flush_all(at, now);
+        for follower in 0..self.servers.len() {
+            let server = &self.servers[follower];
+            if server.answers() && server.leads.is_none() && server.upstream == at {
+                self.receive(follower, now + STREAM_NANOS);
+            }
+        }
+        self.stop(at, true, now);
+    }
+
+    /// Flushes whole pages only and lets the WAL writer rest: what it shows next is the start of a
+    /// page inside a record.
+    pub(crate) fn flush_pages(&mut self, at: usize, until: u64, now: u64) {
+        loop {
+            self.append(at, None, false);
+            let end = self.tree.end(self.servers[at].log.last().copied());
+            let page = page_start(end);
+            if page > self.servers[at].flushed && page < end {
+                self.flush_to(at, page, now);
+                break;
+            }
+        }
+        self.servers[at].flush_due = until;
+    }
+
     /// Starts a server that was stopped, as what it was.
     pub(crate) fn start(&mut self, at: usize, now: u64, pick: u64) {
         if self.servers[at].up {
@@ -107,53 +135,5 @@ impl World {
         self.servers[at].up = true;
         let ends = if clean { Ends::Clean } else { Ends::Crash };
         self.restart(at, ends, now, pick);
-    }
-
-    /// Starts a stopped leader as a standby of another, with its files as they are.
-    pub(crate) fn attach_without_rewind(&mut self, at: usize, upstream: usize, now: u64) {
-        self.flush_all(at, now);
-        let life = self.next_life(self.servers[at].life, Ends::Clean);
-        let server = &mut self.servers[at];
-        server.up = true;
-        server.life = life;
-        server.leads = None;
-        server.recovered_to = None;
-        server.applied = server.log.len();
-        server.upstream = upstream;
-        server.receives = true;
-        server.attaches_naively = true;
-    }
-
-    /// Makes a server anew from what another has.
-    pub(crate) fn reclone(&mut self, at: usize, upstream: usize) {
-        let life = self.new_life();
-        let source = &self.servers[upstream];
-        let length = self.offered(upstream);
-        let delay = self.servers[at].delay;
-        let mut server = Server::new(life);
-        server.log = source.log[..length].to_vec();
-        server.naive = source.naive;
-        server.applied = length;
-        server.timeline = server.log.last().map_or(1, |rec| self.tree.timeline(*rec));
-        server.flushed = self.tree.end(server.log.last().copied());
-        server.upstream = upstream;
-        server.delay = delay;
-        self.servers[at] = server;
-    }
-
-    /// Takes a running server back to what it was, memory and all.
-    pub(crate) fn revert(&mut self, at: usize, records: usize) {
-        let server = &mut self.servers[at];
-        let length = server.applied.saturating_sub(records).max(1);
-        server.truncate(length);
-        server.applied = length;
-        server.flushed = self.tree.end(server.log.last().copied());
-    }
-
-    /// Makes a server a copy of a running one, memory and all: both live one life.
-    pub(crate) fn copy_alive(&mut self, at: usize, from: usize) {
-        let mut copy = self.servers[from].clone();
-        copy.delay = self.servers[at].delay;
-        self.servers[at] = copy;
     }
 }

@@ -98,8 +98,13 @@ impl LogTree {
         rec.map_or(FIRST_END, |rec| self.record(rec).end)
     }
 
+    /// The epoch a record was written in.
+    pub(crate) fn epoch(&self, rec: Rec) -> Epoch {
+        self.branches[self.record(rec).branch].epoch
+    }
+
     pub(crate) fn timeline(&self, rec: Rec) -> u32 {
-        self.branches[self.record(rec).branch].epoch.timeline
+        self.epoch(rec).timeline
     }
 
     pub(crate) fn begin(&mut self, epoch: Epoch, server: usize, parent: Option<Rec>) -> usize {
@@ -136,6 +141,17 @@ impl LogTree {
     pub(crate) fn tip(&self, branch: usize) -> Option<Rec> {
         let own = &self.branches[branch];
         own.records.last().copied().or(own.parent)
+    }
+
+    /// The last lineage row a branch found.
+    pub(crate) fn row_before(&self, branch: usize) -> Option<Epoch> {
+        let parent = self.branches[branch].parent?;
+        self.path(parent).find_map(|(branch, depth)| {
+            let own = &self.branches[branch];
+            let found = own.records.get(..=depth - own.base)?.iter().rev();
+            let rows = found.filter_map(|rec| self.record(*rec).row.as_ref());
+            rows.map(|write| write.row.epoch).next()
+        })
     }
 
     /// The branches that `rec` grew through, each with the first depth not in it any more.

@@ -2,8 +2,10 @@
 //!
 //! - [`log`]: every record ever written, as a tree
 //! - [`server`]: one server and what it says of itself
-//! - [`happenings`]: crashes, restarts, promotions and clones
+//! - [`happenings`]: crashes, restarts, promotions and stops
+//! - [`files`]: clones, rewinds, restores and copies
 
+mod files;
 mod happenings;
 pub(crate) mod log;
 pub(crate) mod server;
@@ -31,6 +33,8 @@ pub(crate) struct World {
     pub(crate) address: Vec<usize>,
     /// The server another address answers as, now and then.
     pub(crate) shared: Vec<Option<usize>>,
+    /// Nodes whose address leads to another database.
+    pub(crate) foreign: Vec<bool>,
     /// How often the WAL writer works.
     pub(crate) flush_interval: u64,
     /// Records are all of one size, so that the ends of two logs meet.
@@ -49,6 +53,7 @@ impl World {
             servers: Vec::new(),
             address: (0..count).collect(),
             shared: vec![None; count],
+            foreign: vec![false; count],
             flush_interval,
             even_sizes,
             top_timeline: 1,
@@ -226,9 +231,13 @@ impl World {
         if own.applied < own.log.len() || other.timeline < own.timeline {
             return None;
         }
+        // A receiver asks for the timeline it is on, and gets it only where it did not end before.
+        let timeline = |rec: Rec| self.tree.timeline(rec);
+        let own_last = own.log.last().map(|rec| timeline(*rec));
         let meets = |rec: &Rec| {
             let record = self.tree.record(*rec);
-            record.end == last.end && record.length == last.length
+            let same = record.end == last.end && record.length == last.length;
+            same && Some(timeline(*rec)) == own_last
         };
         let joint = other.log[..offered].iter().position(meets)? + 1;
         if joint >= offered {
@@ -267,8 +276,13 @@ impl World {
     }
 
     /// The leader that counts: of the writable servers the only one with the highest timeline.
+    ///
+    /// Copies that somebody promoted to try something do not count.
     pub(crate) fn true_leader(&self) -> Option<usize> {
-        let writable = |at: &usize| self.servers[*at].up && self.servers[*at].leads.is_some();
+        let writable = |at: &usize| {
+            let server = &self.servers[*at];
+            server.up && server.leads.is_some() && !server.test_copy
+        };
         let servers = || (0..self.servers.len()).filter(writable);
         let top = servers().map(|at| self.servers[at].timeline).max()?;
         let mut at_top = servers().filter(|at| self.servers[*at].timeline == top);

@@ -34,6 +34,12 @@ pub(crate) struct Server {
     pub(crate) naive: bool,
     /// How much longer the upstream's log is than its own, where both have the same end.
     pub(crate) shift: isize,
+    /// Promoted to try something, beside the leader that counts.
+    pub(crate) test_copy: bool,
+    /// Down for ever.
+    pub(crate) gone: bool,
+    /// Nobody may see what its receiver does.
+    pub(crate) hides_receiver: bool,
     /// May it be attached like that?
     pub(crate) attaches_naively: bool,
     /// From flush to apply.
@@ -63,6 +69,9 @@ impl Server {
             following: None,
             naive: false,
             shift: 0,
+            test_copy: false,
+            gone: false,
+            hides_receiver: false,
             attaches_naively: false,
             delay: 0,
             paused_until: 0,
@@ -139,7 +148,8 @@ impl Server {
             let insert = lsn(after_header(end));
             (self.timeline.to_string(), insert, lsn(self.flushed), replay, String::new())
         } else {
-            let received = self.following.map_or_else(String::new, |timeline| timeline.to_string());
+            let named = self.following.filter(|_| !self.hides_receiver);
+            let received = named.map_or_else(String::new, |timeline| timeline.to_string());
             (String::new(), String::new(), String::new(), lsn(end), received)
         };
         let row = self.last_row().map_or_else(String::new, |row| row.epoch.to_string());
