@@ -217,7 +217,7 @@ impl Options {
             unsampled: random.within(5, 30),
             gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
             cap: 200,
-            reads_history: seed % 3 == 0,
+            reads_history: seed.is_multiple_of(3),
             actions: match scale {
                 Scale::Test => random.within(100, 130),
                 Scale::Prove => random.within(150, 190),
