@@ -145,10 +145,11 @@ fn notices(person: &Person, plan: &Plan, truth: &Truth, verdict: &mut Verdict) {
         match heard.kind {
             NoticeKind::WriteLost => verdict.write_lost += 1,
             NoticeKind::ObservedStateLost => verdict.observed_lost += 1,
-            _ => {
+            NoticeKind::PossiblyLost => {
                 let cause = cause(person, plan, truth);
                 *verdict.possibly_lost.entry(cause).or_default() += 1;
             }
+            _ => {}
         }
     }
 }

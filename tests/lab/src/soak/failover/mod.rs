@@ -25,6 +25,7 @@ mod tally;
 mod truth;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,11 +115,13 @@ async fn round(
     seed: u64,
     stall: &Arc<Stall>,
 ) -> Result<Round> {
-    if !plays.contains_key(&plan.major) {
-        let play = Box::pin(Play::open(plan.major, guards, seed, Arc::clone(stall))).await?;
-        plays.insert(plan.major, play);
-    }
-    let play = plays.get_mut(&plan.major).context("it was just started")?;
+    let play = match plays.entry(plan.major) {
+        Entry::Occupied(open) => open.into_mut(),
+        Entry::Vacant(place) => {
+            let opening = Play::open(plan.major, guards, seed, Arc::clone(stall));
+            place.insert(Box::pin(opening).await?)
+        }
+    };
     Box::pin(play.round(plan)).await
 }
 

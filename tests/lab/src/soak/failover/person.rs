@@ -251,9 +251,9 @@ impl Person {
             format!("select id from soak where session in ({own}, {partner}) and id >= {oldest}");
         let reading = session.read(&place.pool, policy, async |client: &Client| {
             let answer = client.simple_query(&query).await?;
-            let rows = answer.iter().filter_map(|message| match message {
-                SimpleQueryMessage::Row(row) => row.get(0).and_then(|id| id.parse().ok()),
-                _ => None,
+            let rows = answer.iter().filter_map(|message| {
+                let SimpleQueryMessage::Row(row) = message else { return None };
+                row.get(0).and_then(|id| id.parse().ok())
             });
             Ok(rows.collect())
         });

@@ -53,12 +53,11 @@ pub struct Tally {
 }
 
 impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        let Self { longest_wait, .. } = *self;
-        for (own, more) in self.counters().into_iter().zip(other.clone().counters()) {
+    fn add_assign(&mut self, mut other: Self) {
+        for (own, more) in self.counters().into_iter().zip(other.counters()) {
             *own += *more;
         }
-        self.longest_wait = longest_wait.max(other.longest_wait);
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 }
 
