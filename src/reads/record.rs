@@ -6,15 +6,13 @@
 
 use std::sync::Arc;
 
-use tidegate_core::evidence::{Evidence, EvidenceError, EvidenceKind, Role};
+use tidegate_core::evidence::{Evidence, EvidenceError, EvidenceKind};
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::Need;
-use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{Change, Component, Mark, Notice, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
-use tidegate_core::views::{NodeId, ViewRole};
 
 use super::{Caller, ReadError, Reads};
 use crate::partitions::PartitionHandle;
@@ -159,7 +157,8 @@ impl<S: TokenStore> Reads<S> {
         }
         match evidence.kind {
             EvidenceKind::Capture => {
-                let mark = written(&evidence, before.as_ref(), &handle, &guards)?;
+                let is_durable = handle.info().async_commits_never;
+                let mark = evidence.written(before.as_ref(), is_durable, &guards)?;
                 // The next read should find the flush of this write known.
                 handle.hurry();
                 if let Some((epoch, mark)) = &mark {
@@ -183,7 +182,7 @@ impl<S: TokenStore> Reads<S> {
         evidence: &Evidence,
         since: Instant,
     ) -> Learned {
-        let proven = proven_sample(&handle.snapshot(), evidence);
+        let proven = handle.snapshot().mark_of_sample(evidence);
         match proven {
             Some((epoch, mark)) => {
                 let component = Component::of(epoch, mark);
@@ -212,12 +211,20 @@ impl<S: TokenStore> Reads<S> {
             .any(|view| view.incarnation == incarnation && now.since(view.sent_at) <= max_age);
         let unsampled = !guards.sample_after();
         let until = self.ends_at(deadline, self.limits.poll_timeout);
-        if alive
-            && (unsampled || handle.need(Need::Incarnation(incarnation), since, until).await)
-            && let Some((epoch, mark)) = seen_of(&handle.snapshot(), incarnation)
+        let mut asked_at = since;
+        while alive
+            && (unsampled || handle.need(Need::Incarnation(incarnation), asked_at, until).await)
         {
-            let component = Component::of(epoch, mark);
-            return Learned { handle, component, losses: Vec::new(), wrote: false };
+            let snapshot = handle.snapshot();
+            if let Some((epoch, mark)) = snapshot.mark_seen(incarnation) {
+                let component = Component::of(epoch, mark);
+                return Learned { handle, component, losses: Vec::new(), wrote: false };
+            }
+            // Whatever it has applied by then is of one log with what was read.
+            asked_at = self.clock.now();
+            if unsampled || asked_at >= until || !snapshot.awaits_its_row(incarnation) {
+                break;
+            }
         }
         let read_in = Epoch::new(0, incarnation.life);
         self.learned_from_leader(handle, since, deadline, Some(read_in)).await
@@ -266,75 +273,4 @@ fn fits(before: &Evidence, evidence: &Evidence) -> Result<(), ReadError> {
         return Ok(());
     };
     Err(ReadError::Malformed(text.to_owned()))
-}
-
-/// The mark of a write; `None`: nothing but that there was one is known.
-fn written(
-    capture: &Evidence,
-    before: Option<&Evidence>,
-    handle: &PartitionHandle,
-    guards: &Guards,
-) -> Result<Option<(Epoch, Mark)>, ReadError> {
-    let (Some(epoch), Role::Writable { insert, flush, .. }) = (capture.epoch(), capture.role)
-    else {
-        return Err(EvidenceError::InRecovery.into());
-    };
-    let never = handle.info().async_commits_never;
-    let Some(before) = before else {
-        let upto = if never { flush } else { insert };
-        return Ok(Some((epoch, Mark::wrote(None, upto))));
-    };
-    let (Some(began_in), Role::Writable { insert: began_at, .. }) = (before.epoch(), before.role)
-    else {
-        return Ok(None);
-    };
-    if began_in != epoch && guards.moved_capture() {
-        // The capture comes from another life than the write: where the write ended is unknown.
-        return Ok(Some((began_in, Mark::wrote_past(began_at))));
-    }
-    let upto = if never || !before.asynchronous { flush } else { insert };
-    Ok(Some((epoch, Mark::wrote(Some(began_at.meet(upto)), upto))))
-}
-
-/// What a sample proves at once.
-fn proven_sample(snapshot: &Snapshot, evidence: &Evidence) -> Option<(Epoch, Mark)> {
-    let position = evidence.position()?;
-    let node = living(snapshot, evidence.incarnation);
-    match evidence.role {
-        Role::Writable { .. } => evidence.epoch().map(|epoch| (epoch, Mark::saw(position))),
-        Role::Standby { received_timeline } => {
-            let row = evidence.row?;
-            if node.is_some_and(|node| snapshot.quarantine(node).is_some()) {
-                return None;
-            }
-            let view = node.and_then(|node| snapshot.view(node));
-            let proven = view.and_then(|view| view.proven_under(row));
-            let follows = received_timeline == Some(row.timeline)
-                || proven.is_some_and(|proven| proven.covers(position));
-            follows.then_some((row, Mark::saw(position)))
-        }
-    }
-}
-
-/// The node that was last seen living this life.
-fn living(snapshot: &Snapshot, incarnation: Incarnation) -> Option<NodeId> {
-    let lives =
-        |node: &NodeId| snapshot.view(*node).is_some_and(|view| view.incarnation == incarnation);
-    snapshot.nodes().find(lives)
-}
-
-/// What the latest view of an incarnation proves that a reader may have seen.
-fn seen_of(snapshot: &Snapshot, incarnation: Incarnation) -> Option<(Epoch, Mark)> {
-    let node = living(snapshot, incarnation)?;
-    if snapshot.quarantine(node).is_some() {
-        return None;
-    }
-    let view = snapshot.view(node)?;
-    match view.role {
-        ViewRole::Writable(epoch) => view.applied.map(|applied| (epoch, Mark::saw(applied))),
-        ViewRole::Standby => {
-            let place = view.place();
-            place.last.zip(place.counted.map(Mark::saw))
-        }
-    }
 }

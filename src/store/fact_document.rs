@@ -46,6 +46,7 @@ struct OriginEntry {
     /// Null at a root.
     parent: Option<String>,
     fork: ForkEntry,
+    shared: String,
 }
 
 /// Where a parent ended.
@@ -163,7 +164,9 @@ fn origin_entry(origin: Origin) -> OriginEntry {
             ForkEntry::Between { at_least: at_least.to_string(), at_most: at_most.to_string() }
         }
     };
-    OriginEntry { parent: origin.parent.map(|parent| parent.to_string()), fork }
+    let (parent, shared) =
+        (origin.parent.map(|parent| parent.to_string()), origin.shared.to_string());
+    OriginEntry { parent, fork, shared }
 }
 
 fn origin_of(entry: &OriginEntry) -> Result<Origin, String> {
@@ -175,7 +178,7 @@ fn origin_of(entry: &OriginEntry) -> Result<Origin, String> {
             Fork::between(position(at_least)?, position(at_most)?)
         }
     };
-    Ok(Origin { parent, fork })
+    Ok(Origin { parent, fork, shared: position(&entry.shared)? })
 }
 
 fn epoch(text: &str) -> Result<Epoch, String> {

@@ -5,6 +5,7 @@
 //! are observations.
 
 mod parse;
+mod written;
 
 pub use parse::{EVIDENCE_BYTES_MAX, EvidenceError};
 

@@ -18,6 +18,8 @@ pub struct Origin {
     pub parent: Option<Epoch>,
     /// Where that one ended.
     pub fork: Fork,
+    /// What of that one was flushed, whoever knows of it, is in this one up to here.
+    pub shared: Position,
 }
 
 /// Where a new epoch stands, and whether an operator should look at it.
@@ -44,13 +46,14 @@ struct Shown<'a> {
 
 impl Origin {
     /// Nothing that is known goes on in it.
-    const ROOT: Self = Self { parent: None, fork: Fork::Unknown };
+    const ROOT: Self = Self { parent: None, fork: Fork::Unknown, shared: Position::START };
 
     /// Places the epoch `evidence` was read in, by what is known of its parent.
     ///
     /// `parent` is the last row before the epoch's own; `view` is what was seen of that incarnation
-    /// before, `None` if nothing. With the evidence may come the server's own history file. `is_durable`: no commit is acknowledged before it is
-    /// flushed. The answer is `None` in recovery, and the same however often it is asked.
+    /// before, `None` if nothing. With the evidence may come the server's own history file.
+    /// `is_durable`: no commit is acknowledged before it is flushed. The answer is `None` in
+    /// recovery, and the same however often it is asked.
     pub fn of(
         (evidence, switches): (&Evidence, Option<&TimelineHistory>),
         parent: Option<Epoch>,
@@ -71,10 +74,16 @@ impl Origin {
             std::cmp::Ordering::Less => Self::ROOT.into(),
             std::cmp::Ordering::Equal => same_timeline(&shown, parent, known, is_durable, guards),
             std::cmp::Ordering::Greater => {
-                let fork = promotion(&shown, parent, known, guards);
-                Self { parent: Some(parent), fork }.into()
+                let (fork, shared) = promotion(&shown, parent, known, guards);
+                Self { parent: Some(parent), fork, shared }.into()
             }
         })
+    }
+
+    /// The same parent, and nothing claimed of it.
+    #[must_use]
+    pub const fn doubted(self) -> Self {
+        Self { parent: self.parent, ..Self::ROOT }
     }
 
     /// What two observers of one epoch know together; a contradiction is unknown.
@@ -89,7 +98,7 @@ impl Origin {
             };
         }
         let fork = self.fork.intersect(other.fork).unwrap_or(Fork::Unknown);
-        Self { parent: self.parent, fork }
+        Self { parent: self.parent, fork, shared: self.shared.join(other.shared) }
     }
 }
 
@@ -99,17 +108,18 @@ impl From<Origin> for Placed {
     }
 }
 
-/// The fork of a promotion: nothing past the frozen replay position survives; what the parent was
-/// seen to flush before it surely does, if this very incarnation was seen following it.
+/// The fork of a promotion, and what is shared: nothing past the frozen replay position survives;
+/// what the parent flushed before it surely does, if this very incarnation was seen following it.
+/// Of that we know what was seen; a session may know more.
 fn promotion(
     shown: &Shown<'_>,
     parent: Epoch,
     known: Option<&EpochFacts>,
     guards: &Guards,
-) -> Fork {
+) -> (Fork, Position) {
     let at_most = shown.frozen.unwrap_or(shown.first);
     if !guards.fork_interval() {
-        return Fork::between(at_most, at_most);
+        return (Fork::between(at_most, at_most), at_most);
     }
     let flush_seen = known.map_or(Position::START, |facts| facts.flush_seen);
     let one_step = shown.epoch.timeline == parent.timeline.saturating_add(1);
@@ -118,11 +128,11 @@ fn promotion(
     let switch = shown.switches.and_then(|switches| switches.switch_of(parent.timeline));
     // Where it does not show where it stopped following, its own writes must not vouch for the
     // parent's.
-    let at_least = match shown.frozen {
+    let shared = match shown.frozen {
         Some(frozen) if one_step && followed => frozen,
         Some(_) | None => proven.join(switch.unwrap_or(Position::START)).meet(at_most),
     };
-    Fork::between(at_least.meet(flush_seen), at_most)
+    (Fork::between(shared.meet(flush_seen), at_most), shared)
 }
 
 /// The same timeline under another name: a restart of its leader, unless it is a copy.
@@ -133,7 +143,11 @@ fn same_timeline(
     is_durable: bool,
     guards: &Guards,
 ) -> Placed {
-    let grown = |fork| Placed::from(Origin { parent: Some(parent), fork });
+    // Recovery keeps whatever was flushed: it shares all that is left.
+    let grown = |fork: Fork| {
+        let shared = fork.at_most().unwrap_or(Position::START);
+        Placed::from(Origin { parent: Some(parent), fork, shared })
+    };
     let Some((known, replay)) = known.and_then(|known| known.replay.map(|replay| (known, replay)))
     else {
         return grown(Fork::Unknown);

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::fork::Fate;
 use super::{Epoch, Fork};
-use crate::guards::Guards;
 use crate::position::Position;
 
 /// One row of `tidegate.lineage`.
@@ -32,27 +30,10 @@ struct Link {
     fork: Fork,
     n: u64,
     has_row: bool,
+    /// What of the parent's log was flushed at all, in whatever life, is in it up to here.
+    shared: Position,
     /// Sources disagreed: the fork stays unknown, however often one of them is read again.
     contradicted: bool,
-}
-
-/// What a mark is to the line of one head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Relation {
-    /// Its content is in the head's line.
-    Alive,
-    /// Part of its content is surely not in the head's line.
-    Lost {
-        /// Everything of the mark's epoch up to here is in the line.
-        at_least: Position,
-        /// Nothing of it past here is.
-        at_most: Position,
-    },
-    /// Neither can be shown.
-    Unknown {
-        /// Everything of the mark's epoch up to here is in the line.
-        at_least: Position,
-    },
 }
 
 /// Two sources disagree about where an epoch came from.
@@ -144,24 +125,11 @@ impl History {
         self.chain(a).find(|e| self.descends(b, *e))
     }
 
-    /// Says whether a server whose last row is `epoch` may hold, up to `position`, what `head` has
-    /// not: the epoch is off the head's chain, or had ended there, or nobody knows where it ended.
-    pub fn is_off(&self, head: Epoch, epoch: Epoch, position: Option<Position>) -> bool {
-        if epoch == head {
-            return false;
-        }
-        let Some(next) = self.next_towards(head, epoch) else { return true };
-        match (self.links.get(&next).map(|link| link.fork), position) {
-            (Some(Fork::Between { at_most, .. }), Some(position)) => !at_most.covers(position),
-            (Some(Fork::Unknown) | None, _) => true,
-            (Some(Fork::Unbounded | Fork::Between { .. }), _) => false,
-        }
-    }
-
     /// Gives up what is claimed of an epoch's fork, whoever claims it, now and later.
     pub fn distrust(&mut self, epoch: Epoch) {
         if let Some(link) = self.links.get_mut(&epoch) {
             (link.fork, link.contradicted) = (Fork::Unknown, true);
+            link.shared = Position::START;
             self.disputes += 1;
         }
     }
@@ -183,6 +151,30 @@ impl History {
         self.learn(row, false)
     }
 
+    /// Notes that what `parent` had flushed is in `epoch`, up to `position`.
+    pub fn share(&mut self, epoch: Epoch, parent: Option<Epoch>, position: Position) {
+        let link = self.links.get_mut(&epoch);
+        if let Some(link) = link.filter(|link| link.parent == parent && !link.contradicted) {
+            link.shared = link.shared.join(position);
+        }
+    }
+
+    /// Up to where what the parent of `epoch` had flushed is in it.
+    pub fn shared(&self, epoch: Epoch) -> Position {
+        self.links.get(&epoch).map_or(Position::START, |link| link.shared)
+    }
+
+    /// Says whether `parent` went on on its own timeline otherwise than by `epoch`, as a row shows
+    /// that was read: no crash takes such a row away.
+    pub fn went_on_without(&self, parent: Epoch, epoch: Epoch) -> bool {
+        self.links.iter().any(|(child, link)| {
+            *child != epoch
+                && link.has_row
+                && link.parent == Some(parent)
+                && child.timeline == parent.timeline
+        })
+    }
+
     /// Forgets an epoch that has no row, so that it can be placed anew.
     pub fn unplace(&mut self, epoch: Epoch) {
         if !self.has_row(epoch) {
@@ -193,7 +185,14 @@ impl History {
     fn learn(&mut self, row: LineageRow, from_row: bool) -> Result<(), RowConflict> {
         let LineageRow { epoch, parent, fork, n } = row;
         let Some(known) = self.links.get_mut(&epoch) else {
-            let link = Link { parent, fork, n, has_row: from_row, contradicted: false };
+            let link = Link {
+                parent,
+                fork,
+                n,
+                has_row: from_row,
+                shared: Position::START,
+                contradicted: false,
+            };
             self.links.insert(epoch, link);
             self.trim();
             return Ok(());
@@ -212,13 +211,21 @@ impl History {
                 known.fork = both;
                 return Ok(());
             }
-            known.fork = Fork::Unknown;
-            known.contradicted = true;
+            (known.fork, known.contradicted) = (Fork::Unknown, true);
+            known.shared = Position::START;
         } else if from_row && !was_row {
-            *known = Link { parent, fork, n, has_row: true, contradicted: false };
+            *known = Link {
+                parent,
+                fork,
+                n,
+                has_row: true,
+                shared: Position::START,
+                contradicted: false,
+            };
         } else if from_row {
             // Nothing before it can be told any more.
             (known.parent, known.fork, known.contradicted) = (None, Fork::Unknown, true);
+            known.shared = Position::START;
         } else {
             return Err(RowConflict { epoch });
         }
@@ -231,48 +238,6 @@ impl History {
             self.links.pop_first();
         }
     }
-
-    /// Judges the content of `epoch` up to `floor` against the line of `head`.
-    pub fn relation(
-        &self,
-        head: Epoch,
-        epoch: Epoch,
-        floor: Position,
-        guards: &Guards,
-    ) -> Relation {
-        if epoch == head {
-            return Relation::Alive;
-        }
-        if let Some(next) = self.next_towards(head, epoch) {
-            return self.at_fork(next, floor, guards);
-        }
-        let nothing = Relation::Unknown { at_least: Position::START };
-        if guards.row_for_lost() && !self.has_row(epoch) {
-            return nothing;
-        }
-        let Some(common) = self.last_common(epoch, head) else { return nothing };
-        let Some(next) = self.next_towards(head, common) else { return nothing };
-        match self.links.get(&next).and_then(|link| link.fork.at_most()) {
-            Some(at_most) if !at_most.covers(floor) => {
-                Relation::Lost { at_least: Position::START, at_most }
-            }
-            Some(_) | None => nothing,
-        }
-    }
-
-    /// Judges a position of the parent of `child`.
-    fn at_fork(&self, child: Epoch, floor: Position, guards: &Guards) -> Relation {
-        let Some(link) = self.links.get(&child) else {
-            return Relation::Unknown { at_least: Position::START };
-        };
-        let at_least = link.fork.at_least().unwrap_or(Position::START);
-        match (link.fork.fate(floor), link.fork.at_most()) {
-            (Fate::Survives, _) => Relation::Alive,
-            (Fate::Ends, Some(at_most)) => Relation::Lost { at_least, at_most },
-            (Fate::Unclear, _) if !guards.fork_interval() => Relation::Alive,
-            (Fate::Unclear | Fate::Ends, _) => Relation::Unknown { at_least },
-        }
-    }
 }
 
 #[cfg(test)]
@@ -280,8 +245,6 @@ mod tests {
     use super::*;
     use crate::lineage::Life;
     use crate::position::Lsn;
-
-    const ON: Guards = Guards::on();
 
     fn at(value: u64) -> Position {
         Lsn::new(value).into()
@@ -298,89 +261,6 @@ mod tests {
             history.read_row(row).expect("rows agree");
         }
         history
-    }
-
-    #[test]
-    fn a_position_past_the_fork_is_lost_even_when_the_new_leader_is_ahead() {
-        let (old, new) = (epoch(1, 1), epoch(2, 2));
-        let fork = Fork::between(at(100), at(100));
-        let history = grown(&[(old, None, Fork::Unknown), (new, Some(old), fork)]);
-        assert_eq!(history.relation(new, old, at(100), &ON), Relation::Alive);
-        let lost = Relation::Lost { at_least: at(100), at_most: at(100) };
-        assert_eq!(history.relation(new, old, at(101), &ON), lost);
-    }
-
-    #[test]
-    fn what_lies_inside_the_fork_is_unknown() {
-        let (old, new) = (epoch(1, 1), epoch(2, 2));
-        let fork = Fork::between(at(90), at(100));
-        let history = grown(&[(old, None, Fork::Unknown), (new, Some(old), fork)]);
-        let unknown = Relation::Unknown { at_least: at(90) };
-        assert_eq!(history.relation(new, old, at(95), &ON), unknown);
-    }
-
-    #[cfg(feature = "unsafe-guards")]
-    #[test]
-    fn the_fork_interval_guard_keeps_the_unclear_part_from_being_alive() {
-        let (old, new) = (epoch(1, 1), epoch(2, 2));
-        let fork = Fork::between(at(90), at(100));
-        let history = grown(&[(old, None, Fork::Unknown), (new, Some(old), fork)]);
-        let off = Guards::without("fork_interval").expect("named");
-        assert_ne!(history.relation(new, old, at(95), &ON), Relation::Alive);
-        assert_eq!(history.relation(new, old, at(95), &off), Relation::Alive);
-    }
-
-    #[test]
-    fn a_twin_is_lost_past_the_common_fork_only_if_its_row_was_read() {
-        let (root, won, twin) = (epoch(1, 1), epoch(2, 2), epoch(2, 3));
-        let fork = Fork::between(at(100), at(100));
-        let mut history = grown(&[(root, None, Fork::Unknown), (won, Some(root), fork)]);
-        let row = LineageRow { epoch: twin, parent: Some(root), fork, n: 2 };
-        history.place(row).expect("new");
-        let unknown = Relation::Unknown { at_least: at(0) };
-        assert_eq!(history.relation(won, twin, at(150), &ON), unknown);
-        history.read_row(row).expect("agrees");
-        let lost = Relation::Lost { at_least: at(0), at_most: at(100) };
-        assert_eq!(history.relation(won, twin, at(150), &ON), lost);
-        assert_eq!(history.relation(won, twin, at(100), &ON), unknown);
-    }
-
-    #[cfg(feature = "unsafe-guards")]
-    #[test]
-    fn the_row_guard_keeps_an_epoch_nobody_wrote_down_from_being_lost() {
-        let (root, won, twin) = (epoch(1, 1), epoch(2, 2), epoch(2, 3));
-        let fork = Fork::between(at(100), at(100));
-        let mut history = grown(&[(root, None, Fork::Unknown), (won, Some(root), fork)]);
-        let row = LineageRow { epoch: twin, parent: Some(root), fork, n: 2 };
-        history.place(row).expect("new");
-        let off = Guards::without("row_for_lost").expect("named");
-        assert!(matches!(history.relation(won, twin, at(150), &off), Relation::Lost { .. }));
-        assert!(matches!(history.relation(won, twin, at(150), &ON), Relation::Unknown { .. }));
-    }
-
-    #[test]
-    fn an_epoch_nobody_heard_of_is_unknown() {
-        let root = epoch(1, 1);
-        let history = grown(&[(root, None, Fork::Unknown)]);
-        let judged = history.relation(root, epoch(1, 9), at(0), &ON);
-        assert_eq!(judged, Relation::Unknown { at_least: at(0) });
-    }
-
-    #[test]
-    fn an_epoch_grown_from_the_leader_is_unknown_not_alive() {
-        let (root, child) = (epoch(1, 1), epoch(2, 2));
-        let fork = Fork::between(at(5), at(5));
-        let history = grown(&[(root, None, Fork::Unknown), (child, Some(root), fork)]);
-        let judged = history.relation(root, child, at(1), &ON);
-        assert_eq!(judged, Relation::Unknown { at_least: at(0) });
-    }
-
-    #[test]
-    fn a_clean_restart_keeps_every_mark_alive() {
-        let (before, after) = (epoch(1, 1), epoch(1, 2));
-        let history =
-            grown(&[(before, None, Fork::Unknown), (after, Some(before), Fork::Unbounded)]);
-        assert_eq!(history.relation(after, before, at(u64::MAX), &ON), Relation::Alive);
     }
 
     #[test]

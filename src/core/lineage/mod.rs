@@ -7,11 +7,13 @@ mod epoch;
 mod fork;
 mod history;
 mod incarnation;
+mod relation;
 mod timeline_history;
 
 pub use epoch::{Epoch, EpochError};
 pub use fork::Fork;
-pub use history::{History, LineageRow, Relation, RowConflict};
+pub use history::{History, LineageRow, RowConflict};
 pub use incarnation::{Incarnation, IncarnationError, Life, SystemId};
 pub(crate) use incarnation::{decimal, signed};
+pub use relation::Relation;
 pub use timeline_history::{TimelineHistory, TimelineHistoryError};

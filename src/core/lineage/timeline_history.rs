@@ -48,7 +48,7 @@ impl TimelineHistory {
     /// Empty lines and those that begin with `#` say nothing. The reason may be missing.
     ///
     /// # Errors
-    /// [`TimelineHistoryError`] names the first line that is wrong; nothing of the file then counts.
+    /// [`TimelineHistoryError`] names the first line that is wrong; then nothing of it counts.
     pub fn parse(text: &str) -> Result<Self, TimelineHistoryError> {
         let mut entries: Vec<(u32, Position)> = Vec::new();
         for (index, line) in text.lines().enumerate() {

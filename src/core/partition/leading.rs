@@ -10,7 +10,7 @@ use crate::instant::Instant;
 use crate::leader::{Contender, EpochFacts, Facts, Leadership, Origin, Placed};
 use crate::lineage::{Epoch, Fork, History, LineageRow};
 use crate::trail::Sample;
-use crate::views::{Observation, ViewRole};
+use crate::views::{Observation, Quarantine, ViewRole};
 
 /// The tree as it was told before this instance started, until rows are read.
 pub(super) fn history_of(facts: &Facts) -> History {
@@ -23,6 +23,7 @@ pub(super) fn history_of(facts: &Facts) -> History {
         let row = LineageRow { epoch, parent: origin.parent, fork: origin.fork, n };
         // Each epoch comes once, so nothing can contradict it.
         _ = history.place(row);
+        history.share(epoch, origin.parent, origin.shared);
     }
     history
 }
@@ -66,7 +67,13 @@ impl Partition {
         let shown = (&seen.evidence, switches);
         let placed = Origin::of(shown, parent, view, facts, is_durable, guards);
         let Some(Placed { origin, is_restored }) = placed else { return };
-        if known == Some((origin.parent, origin.fork)) {
+        let history = &self.snapshot.history;
+        let lacks_rows = origin.parent.is_some_and(|parent| {
+            parent.timeline == epoch.timeline && history.went_on_without(parent, epoch)
+        });
+        let is_restored = is_restored || (lacks_rows && guards.restored());
+        let origin = if is_restored { origin.doubted() } else { origin };
+        if known == Some((origin.parent, origin.fork)) && history.shared(epoch) == origin.shared {
             return;
         }
         let history = Arc::make_mut(&mut self.snapshot.history);
@@ -79,8 +86,10 @@ impl Partition {
         if history.place(row).is_err() {
             effects.push(Effect::Emit(Notable::RowConflict(epoch)));
         }
+        history.share(epoch, origin.parent, origin.shared);
         if is_restored {
             history.distrust(epoch);
+            self.keep_out_followers(seen, origin.parent);
         }
         if !of_others {
             let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
@@ -90,6 +99,20 @@ impl Partition {
         let is_read = seen.evidence.row.is_some() || seen.rows.is_some();
         if is_restored || (origin.parent.is_none() && is_read && had_rows && !of_others) {
             effects.push(Effect::Emit(Notable::Restored(seen.node, epoch)));
+        }
+    }
+
+    /// A standby that is ahead of a restored leader holds what that has not. When the leader has
+    /// written past it, it may follow again, and show rows that say nothing of what it holds.
+    fn keep_out_followers(&mut self, leader: &Observation, parent: Option<Epoch>) {
+        let Some(end) = leader.evidence.replay.or_else(|| leader.evidence.position()) else {
+            return;
+        };
+        for view in self.snapshot.views.iter_mut().flatten() {
+            let is_ahead = view.applied.is_some_and(|applied| !end.covers(applied));
+            if view.role == ViewRole::Standby && view.row == parent && is_ahead {
+                Arc::make_mut(view).quarantine.get_or_insert(Quarantine::TwoBranches);
+            }
         }
     }
 
@@ -114,8 +137,11 @@ impl Partition {
                 let replay = Some(seen.evidence.replay);
                 let node = Some(seen.node);
                 let (flush_seen, ended) = (flush, false);
-                let origin = self.snapshot.history.origin(epoch);
-                let origin = origin.map(|(parent, fork)| Origin { parent, fork });
+                let (origin, shared) = {
+                    let history = &self.snapshot.history;
+                    (history.origin(epoch), history.shared(epoch))
+                };
+                let origin = origin.map(|(parent, fork)| Origin { parent, fork, shared });
                 let shown =
                     EpochFacts { node, flush_seen, flush_starts_page, replay, origin, ended };
                 facts.join(epoch, shown)

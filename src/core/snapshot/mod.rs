@@ -3,6 +3,7 @@
 //! It answers whether a node may serve, where it stands and what it covers. It chooses nothing.
 
 mod eligibility;
+mod seen;
 mod settings;
 mod standing;
 

@@ -36,6 +36,7 @@ fn mark() -> impl Strategy<Value = Mark> {
         position().prop_map(Mark::demand),
         position().prop_map(Mark::saw),
         position().prop_map(Mark::wrote_past),
+        (position(), position()).prop_map(|(saw, flushed)| Mark::saw(saw).with_flushed(flushed)),
         (option::of(position()), position())
             .prop_map(|(after, upto)| Mark::wrote(after.map(|after| after.meet(upto)), upto)),
     ];

@@ -168,6 +168,8 @@ struct MarkFields {
     after: Option<String>,
     upto: Option<String>,
     saw: Option<String>,
+    #[serde(default)]
+    flushed: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -195,8 +197,9 @@ impl ComponentFields {
         for mark in &self.marks {
             let told = |text: &Option<String>| text.as_deref().map(at);
             let (after, upto, saw) = (told(&mark.after), told(&mark.upto), told(&mark.saw));
+            let flushed = told(&mark.flushed);
             let floor = at(&mark.floor);
-            component.raise(epoch(&mark.epoch), Mark { floor, after, upto, saw });
+            component.raise(epoch(&mark.epoch), Mark { floor, after, upto, saw, flushed });
         }
         component
     }

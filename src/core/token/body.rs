@@ -4,13 +4,15 @@
 //! are not sealed here and say nothing of who holds them.
 //!
 //! ```text
-//! body      = version(1) flags(1: bit 0 overflow) issued epochs components notices acknowledged
+//! body      = version(1) flags issued epochs components notices acknowledged
+//! flags     = 1 byte: bit 0 overflow, bit 1 flushed
 //! epochs    = count { start, reset - start, timeline }     each once, in storage order, each used
 //!             start: signed at the first, else the distance from the one before
 //! components= count { partition, system tag (4 bytes), head, marks }         by partition and tag
 //! head      = kind << 4 | marks << 1 | unresolved                       kind 0: positions are LSNs
 //! mark      = epoch, floor, after, upto, saw             by epoch; an epoch is its place in epochs
 //!             after, upto, saw: floor - x + 1, or 0 if absent
+//!             and flushed likewise, in every mark where some mark has it: bit 1 of the flags
 //! notices   = count { partition, kind, lost epoch, child epoch, told }      by the id they give
 //! acknowledged = count { id (8 bytes) }                                     ascending
 //! ```
@@ -157,7 +159,7 @@ impl SessionToken {
 
 /// Raises the floor to all the mark holds.
 fn floor_of(mark: &Mark) -> u64 {
-    let within = [mark.after, mark.upto, mark.saw];
+    let within = [mark.after, mark.upto, mark.saw, mark.flushed];
     within.into_iter().flatten().fold(mark.floor, Position::join).scalar()
 }
 
@@ -171,12 +173,14 @@ fn encode(token: &SessionToken, issued_seconds: u64, dropped: &BTreeSet<Componen
 
     let mut writer = Writer::with_capacity(ORDINARY_BYTES);
     writer.byte(VERSION);
-    writer.byte(u8::from(token.overflow || !dropped.is_empty()));
+    let flushed = kept().any(|(_, component)| component.marks().any(|(_, m)| m.flushed.is_some()));
+    let overflow = token.overflow || !dropped.is_empty();
+    writer.byte(u8::from(overflow) | u8::from(flushed) << 1);
     writer.number(issued_seconds);
     write_epochs(&mut writer, &epochs);
     writer.count(kept().count());
     for (key, component) in kept() {
-        write_component(&mut writer, key, component, &epochs);
+        write_component(&mut writer, key, component, &epochs, flushed);
     }
     writer.count(token.notices().count());
     for notice in token.notices() {
@@ -218,6 +222,7 @@ fn write_component(
     key: ComponentKey,
     component: &Component,
     epochs: &[Epoch],
+    flushed: bool,
 ) {
     writer.number(u64::from(key.partition.value()));
     writer.bytes(&key.system_tag.to_le_bytes());
@@ -226,7 +231,8 @@ fn write_component(
         let floor = floor_of(&mark);
         writer.count(place(epochs, epoch));
         writer.number(floor);
-        for within in [mark.after, mark.upto, mark.saw] {
+        let within = [mark.after, mark.upto, mark.saw, mark.flushed];
+        for within in within.into_iter().take(if flushed { 4 } else { 3 }) {
             let distance = within.map(|x| u128::from(floor.saturating_sub(x.scalar())) + 1);
             writer.wide(distance.unwrap_or(0));
         }

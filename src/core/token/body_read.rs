@@ -23,7 +23,7 @@ pub(super) fn read(bytes: &[u8], limits: BodyLimits) -> Result<(SessionToken, u6
     if version != VERSION {
         return Err(BodyError::Version { version });
     }
-    Body { reader, epochs: Few::none() }.token(limits)
+    Body { reader, epochs: Few::none(), flushed: false }.token(limits)
 }
 
 fn known<T>(read: Option<T>, part: &'static str) -> Result<T, BodyError> {
@@ -39,17 +39,24 @@ const fn kind_of(number: u8) -> Option<NoticeKind> {
     }
 }
 
+fn is_flushed(token: &SessionToken) -> bool {
+    let mut marks = token.components().flat_map(|(_, component)| component.marks());
+    marks.any(|(_, mark)| mark.flushed.is_some())
+}
+
 /// A body being read.
 struct Body<'a> {
     reader: Reader<'a>,
     /// Each with whether something referred to it.
     epochs: Few<(Epoch, bool)>,
+    /// Its marks say what was flushed.
+    flushed: bool,
 }
 
 impl Body<'_> {
     fn token(mut self, limits: BodyLimits) -> Result<(SessionToken, u64), BodyError> {
         let mut token = SessionToken::new();
-        token.overflow = known(self.flag(), "flags")?;
+        token.overflow = known(self.flags(), "flags")?;
         let issued_seconds = known(self.reader.number(), "issue time")?;
         known(self.read_epochs(), "epochs")?;
         let components = known(self.reader.count(), "components")?;
@@ -58,6 +65,9 @@ impl Body<'_> {
             return Err(BodyError::TooLarge { what: "components", found: components, limit });
         }
         known(self.read_components(components, &mut token), "components")?;
+        if self.flushed && !is_flushed(&token) {
+            return Err(BodyError::Malformed { part: "flags" });
+        }
         let notices = known(self.read_notices(), "notices")?;
         known(self.read_acknowledged(&mut token), "acknowledged ids")?;
         for notice in &notices {
@@ -75,12 +85,11 @@ impl Body<'_> {
         Ok((token, issued_seconds))
     }
 
-    fn flag(&mut self) -> Option<bool> {
-        match self.reader.byte()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+    /// Says whether something was dropped.
+    fn flags(&mut self) -> Option<bool> {
+        let flags = self.reader.byte().filter(|flags| flags >> 2 == 0)?;
+        self.flushed = flags & 2 == 2;
+        Some(flags & 1 == 1)
     }
 
     fn read_epochs(&mut self) -> Option<()> {
@@ -145,15 +154,15 @@ impl Body<'_> {
 
     fn mark(&mut self) -> Option<Mark> {
         let floor = self.reader.number()?;
-        let mut within = [None; 3];
-        for position in &mut within {
+        let mut within = [None; 4];
+        for position in within.iter_mut().take(if self.flushed { 4 } else { 3 }) {
             if let Some(distance) = self.reader.wide()?.checked_sub(1) {
                 let value = floor.checked_sub(u64::try_from(distance).ok()?)?;
                 *position = Some(Lsn::new(value).into());
             }
         }
-        let [after, upto, saw] = within;
-        Some(Mark { floor: Lsn::new(floor).into(), after, upto, saw })
+        let [after, upto, saw, flushed] = within;
+        Some(Mark { floor: Lsn::new(floor).into(), after, upto, saw, flushed })
     }
 
     fn read_notices(&mut self) -> Option<Vec<Notice>> {

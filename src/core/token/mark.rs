@@ -6,6 +6,8 @@ use crate::position::Position;
 ///
 /// `wrote` is the interval `(after, upto]` in which the session's last commit ended. A write whose
 /// end is unknown has `after` but no `upto`; then nothing of it is known to survive a fork.
+///
+/// Invariant: `flushed` is at most `floor`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// What a node must have applied.
@@ -16,27 +18,37 @@ pub struct Mark {
     pub upto: Option<Position>,
     /// The highest position of a read.
     pub saw: Option<Position>,
+    /// The session's own evidence showed that the log was flushed up to here: no crash takes it.
+    /// It speaks for this session alone; what a leader flushed is learned from polls.
+    pub flushed: Option<Position>,
 }
 
 impl Mark {
     /// A demand alone: nothing was written or seen.
     pub const fn demand(floor: Position) -> Self {
-        Self { floor, after: None, upto: None, saw: None }
+        Self { floor, after: None, upto: None, saw: None, flushed: None }
     }
 
     /// A commit that ended at or before `upto`, and past `after` if that is known.
     pub const fn wrote(after: Option<Position>, upto: Position) -> Self {
-        Self { floor: upto, after, upto: Some(upto), saw: None }
+        Self { floor: upto, after, upto: Some(upto), saw: None, flushed: None }
     }
 
     /// A commit that ended somewhere past `after`.
     pub const fn wrote_past(after: Position) -> Self {
-        Self { floor: after, after: Some(after), upto: None, saw: None }
+        Self { floor: after, after: Some(after), upto: None, saw: None, flushed: None }
     }
 
     /// A read of a state that ended at `position`.
     pub const fn saw(position: Position) -> Self {
-        Self { floor: position, after: None, upto: None, saw: Some(position) }
+        Self { floor: position, after: None, upto: None, saw: Some(position), flushed: None }
+    }
+
+    /// The same, read where the log was flushed up to `position`.
+    #[must_use]
+    pub fn with_flushed(self, position: Position) -> Self {
+        let flushed = self.floor.meet(position);
+        Self { flushed: highest(self.flushed, Some(flushed)), ..self }
     }
 
     /// Says whether the session wrote in this epoch.
@@ -58,6 +70,7 @@ impl Mark {
             after: highest(self.after, other.after),
             upto: if unknown { None } else { highest(self.upto, other.upto) },
             saw: highest(self.saw, other.saw),
+            flushed: highest(self.flushed, other.flushed),
         }
     }
 }

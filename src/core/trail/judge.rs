@@ -72,7 +72,8 @@ impl Line<'_> {
     }
 
     fn relation(&self, head: Epoch, epoch: Epoch, mark: &Mark) -> Judged {
-        match self.history.relation(head, epoch, mark.floor, self.guards) {
+        let held = (mark.floor, mark.flushed.filter(|_| !mark.write_end_is_unknown()));
+        match self.history.relation_flushed(head, epoch, held, self.guards) {
             // A write with an unknown end counts as past any end of its epoch.
             Relation::Alive if mark.write_end_is_unknown() && head != epoch => {
                 let next = self.history.next_towards(head, epoch);
@@ -213,5 +214,6 @@ pub(super) fn replacement(
         after: mark.after.filter(|_| keeps_write).map(clip),
         upto: if keeps_write { Some(mark.upto.map_or(end, clip)) } else { None },
         saw: saw.map(|saw| saw.meet(at_least).meet(sample.position)),
+        flushed: None,
     }
 }

@@ -313,6 +313,7 @@ impl Work<'_, '_> {
                     after: mark.after.map(clip),
                     upto: mark.upto.map(clip),
                     saw: mark.saw.map(clip),
+                    flushed: mark.flushed.map(clip),
                 };
                 self.demand(sample);
                 self.ready.raise.drop.push((self.asked.key, epoch, mark));

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use tidegate_core::leader::{EpochFacts, Origin, Verdict};
 use tidegate_core::lineage::{Epoch, Fork, Life};
-use tidegate_core::position::Lsn;
+use tidegate_core::position::{Lsn, Position};
 use tidegate_core::views::NodeId;
 
 use super::*;
@@ -30,8 +30,10 @@ fn facts() -> Facts {
         ended,
     };
     let mut facts = Facts::new();
-    let grown = |from: u32, fork| Some(Origin { parent: Some(epoch(from)), fork });
-    let root = Some(Origin { parent: None, fork: Fork::Unknown });
+    let grown = |from: u32, fork| {
+        Some(Origin { parent: Some(epoch(from)), fork, shared: Lsn::new(9).into() })
+    };
+    let root = Some(Origin { parent: None, fork: Fork::Unknown, shared: Position::START });
     let between = Fork::between(Lsn::new(7).into(), Lsn::new(1 << 33).into());
     facts.join(epoch(1), EpochFacts { origin: root, ..of(0, None, true) });
     facts.join(epoch(2), EpochFacts { origin: grown(1, between), ..of(1, Some(None), true) });

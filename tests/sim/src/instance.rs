@@ -171,14 +171,6 @@ impl Instance {
     pub(crate) fn key() -> ComponentKey {
         ComponentKey::new(PARTITION, SystemId::new(SYSTEM))
     }
-
-    /// The node that was last seen living this life.
-    pub(crate) fn living(&self, incarnation: Incarnation) -> Option<NodeId> {
-        let view = |node: &NodeId| self.snapshot.view(*node);
-        self.snapshot
-            .nodes()
-            .find(|node| view(node).is_some_and(|view| view.incarnation == incarnation))
-    }
 }
 
 impl State {

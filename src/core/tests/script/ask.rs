@@ -11,8 +11,10 @@ use super::names::{after, at, epoch, node, span};
 use super::stage::Stage;
 use super::words::{self, Told};
 
-const KEYS: [&str; 10] =
-    ["after", "upto", "saw", "bound", "wait", "above", "zone", "previous", "pick", "fallback"];
+const KEYS: [&str; 11] = [
+    "after", "upto", "saw", "flushed", "bound", "wait", "above", "zone", "previous", "pick",
+    "fallback",
+];
 
 /// What one session depends on, as its holders say.
 pub(crate) struct Session {
@@ -80,6 +82,7 @@ impl Stage {
                     after: position("after"),
                     upto: position("upto"),
                     saw: position("saw"),
+                    flushed: position("flushed"),
                 };
                 session.component.raise(epoch(of), mark);
             }

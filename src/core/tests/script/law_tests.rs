@@ -96,7 +96,11 @@ impl Lived {
     fn write(&mut self, whom: usize) {
         let Some((id, epoch, after, upto)) = self.world.commit(whom) else { return };
         self.wrote.entry(epoch).or_default().insert(id, upto);
-        self.world.stage.session.component.raise(epoch, Mark::wrote(Some(after), upto));
+        // Half of the sessions are told how far the log was flushed.
+        let mark = Mark::wrote(Some(after), upto);
+        let flushed = self.world.flush_of(whom);
+        let mark = if id.is_multiple_of(2) { mark.with_flushed(flushed) } else { mark };
+        self.world.stage.session.component.raise(epoch, mark);
         self.forget_the_fifth();
     }
 
@@ -186,8 +190,10 @@ impl Lived {
         let mut told = Vec::new();
         for (_, epoch, mark) in &ready.raise.drop {
             let moved = self.wrote.remove(epoch).unwrap_or_default();
-            let relation = leader
-                .map(|leader| history.relation(leader.epoch, *epoch, mark.floor, &Guards::on()));
+            let marked = (mark.floor, mark.flushed);
+            let relation = leader.map(|leader| {
+                history.relation_flushed(leader.epoch, *epoch, marked, &Guards::on())
+            });
             let kept = match relation {
                 Some(Relation::Lost { at_least, .. } | Relation::Unknown { at_least }) => at_least,
                 Some(Relation::Alive) | None => Lsn::new(u64::MAX).into(),

@@ -120,6 +120,11 @@ impl World {
         Some((id, epoch, began, position(self.servers[at].log.len())))
     }
 
+    /// Up to where the log of a server is flushed.
+    pub(crate) fn flush_of(&self, at: usize) -> Position {
+        position(self.servers[at].flushed)
+    }
+
     /// Whether the standby's log is a prefix of what its leader has flushed.
     fn follows(&self, at: usize) -> Option<&Server> {
         let own = &self.servers[at];

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_core::evidence::{Evidence, EvidenceKind, Role};
-use tidegate_core::guards::Guards;
+use tidegate_core::evidence::{Evidence, EvidenceKind};
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::{Event, Need};
-use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{Change, Component, Mark, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
-use tidegate_core::views::{NodeId, ViewRole};
 
 use super::holder::{Committed, Holder, Whom};
 use super::judged::losses_to_notices;
@@ -145,7 +142,7 @@ async fn from_evidence(
     };
     match evidence.kind {
         EvidenceKind::Capture => {
-            let mark = written(&evidence, before.as_ref(), &guards)?;
+            let mark = evidence.written(before.as_ref(), false, &guards).ok()?;
             sim.with(|state| {
                 let since = state.instant();
                 state.handle(at, Event::Hurry(since));
@@ -156,9 +153,7 @@ async fn from_evidence(
             ))
         }
         EvidenceKind::Sample => {
-            let proven = sim.with(|state| {
-                proven_sample(&state.instances[at], &state.instances[at].snapshot, &evidence)
-            });
+            let proven = sim.with(|state| state.instances[at].snapshot.mark_of_sample(&evidence));
             Some(match proven {
                 Some((epoch, mark)) => Learned::of(epoch, mark, false),
                 None => from_incarnation(sim, at, evidence.incarnation, since).await,
@@ -183,12 +178,22 @@ async fn from_incarnation(
         (views.clone().any(lives), now, state.options.guards())
     });
     let until = now + Duration::from_nanos(POLL_TIMEOUT);
-    if alive
-        && (!guards.sample_after()
-            || sim.need(at, Need::Incarnation(incarnation), since, until).await)
-        && let Some((epoch, mark)) = sim.with(|state| seen_of(&state.instances[at], incarnation))
+    let unsampled = !guards.sample_after();
+    let mut asked_at = since;
+    while alive
+        && (unsampled || sim.need(at, Need::Incarnation(incarnation), asked_at, until).await)
     {
-        return Learned::of(epoch, mark, false);
+        let (mark, awaits) = sim.with(|state| {
+            asked_at = state.instant();
+            let snapshot = &state.instances[at].snapshot;
+            (snapshot.mark_seen(incarnation), snapshot.awaits_its_row(incarnation))
+        });
+        if let Some((epoch, mark)) = mark {
+            return Learned::of(epoch, mark, false);
+        }
+        if unsampled || asked_at >= until || !awaits {
+            break;
+        }
     }
     let read_in = Epoch::new(0, incarnation.life);
     from_leader(sim, at, since, Some(read_in)).await
@@ -211,69 +216,5 @@ async fn from_leader(sim: &Sim, at: usize, since: Instant, read_in: Option<Epoch
         losses: losses.into_iter().collect(),
         wrote: false,
         epoch: Some(sample.epoch),
-    }
-}
-
-/// The mark of a write; inner `None`: nothing but that there was one is known.
-fn written(
-    capture: &Evidence,
-    before: Option<&Evidence>,
-    guards: &Guards,
-) -> Option<Option<(Epoch, Mark)>> {
-    let (Some(epoch), Role::Writable { insert, flush, .. }) = (capture.epoch(), capture.role)
-    else {
-        return None;
-    };
-    let Some(before) = before else {
-        return Some(Some((epoch, Mark::wrote(None, insert))));
-    };
-    let (Some(began_in), Role::Writable { insert: began_at, .. }) = (before.epoch(), before.role)
-    else {
-        return Some(None);
-    };
-    if began_in != epoch && guards.moved_capture() {
-        return Some(Some((began_in, Mark::wrote_past(began_at))));
-    }
-    let upto = if before.asynchronous { insert } else { flush };
-    Some(Some((epoch, Mark::wrote(Some(began_at.meet(upto)), upto))))
-}
-
-/// What a sample proves at once.
-fn proven_sample(
-    instance: &Instance,
-    snapshot: &Snapshot,
-    evidence: &Evidence,
-) -> Option<(Epoch, Mark)> {
-    let position = evidence.position()?;
-    let node: Option<NodeId> = instance.living(evidence.incarnation);
-    match evidence.role {
-        Role::Writable { .. } => evidence.epoch().map(|epoch| (epoch, Mark::saw(position))),
-        Role::Standby { received_timeline } => {
-            let row = evidence.row?;
-            if node.is_some_and(|node| snapshot.quarantine(node).is_some()) {
-                return None;
-            }
-            let view = node.and_then(|node| snapshot.view(node));
-            let proven = view.and_then(|view| view.proven_under(row));
-            let follows = received_timeline == Some(row.timeline)
-                || proven.is_some_and(|proven| proven.covers(position));
-            follows.then_some((row, Mark::saw(position)))
-        }
-    }
-}
-
-/// What the latest view of an incarnation proves that a reader may have seen.
-fn seen_of(instance: &Instance, incarnation: Incarnation) -> Option<(Epoch, Mark)> {
-    let node = instance.living(incarnation)?;
-    if instance.snapshot.quarantine(node).is_some() {
-        return None;
-    }
-    let view = instance.snapshot.view(node)?;
-    match view.role {
-        ViewRole::Writable(epoch) => view.applied.map(|applied| (epoch, Mark::saw(applied))),
-        ViewRole::Standby => {
-            let place = view.place();
-            place.last.zip(place.counted.map(Mark::saw))
-        }
     }
 }
