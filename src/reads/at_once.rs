@@ -31,7 +31,8 @@ impl<S: TokenStore> Reads<S> {
         let (subject, max_token_chars) = (caller.subject.as_str(), caller.max_token_chars);
         let session = Asked { subject, tokens: &caller.tokens, max_token_chars };
         let holder = self.sessions.identify_at_once(session, since)?;
-        let demanded = Demanded::by(&asked.policy, since);
+        // What other devices have recorded is known as of now.
+        let demanded = Demanded::by(&asked.policy, self.clock.now());
         // One reading for all: nothing is awaited from here on.
         let now = self.clock.now();
         let snapshot = handle.snapshot_held();

@@ -139,7 +139,8 @@ impl<S: TokenStore> Reads<S> {
             cap_full: None,
             pick: fastrand::u64(..),
         };
-        let demanded = Demanded::by(&asked.policy, since);
+        // Not when the call arrived: what its holders have learned since then is judged too.
+        let demanded = Demanded::by(&asked.policy, self.clock.now());
         for _ in 0..ROUNDS_MAX {
             let sampled_by = walk.ends_at.min(since + asked.policy.wait_budget.max(SAMPLE_BUDGET));
             let (ready, snapshot) = self.judged(&handle, &holder, demanded, sampled_by).await;

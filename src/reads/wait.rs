@@ -88,7 +88,8 @@ impl<S: TokenStore> Reads<S> {
         };
         let holder = self.delivered(caller).await?;
         let until = self.ends_at(deadline, budget);
-        let demanded = Demanded { session: true, bound: None, global: false, since };
+        let known = self.clock.now();
+        let demanded = Demanded { session: true, bound: None, global: false, since: known };
         for _ in 0..ROUNDS_MAX {
             let (ready, snapshot) = self.judged(&handle, &holder, demanded, until).await;
             let outcome = match self.ended(&handle, &holder, &ready, &snapshot) {

@@ -250,7 +250,8 @@ async fn a_token_of_two_partitions_is_judged_for_the_one_that_is_read() {
 
     // Another partition's component, far beyond anything that was ever applied anywhere.
     let far = Lsn::parse("FFFFFF/0").expect("a position").into();
-    let mark = Mark { floor: far, after: None, upto: Some(far), saw: None, flushed: None };
+    let mark =
+        Mark { floor: far, after: None, upto: Some(far), saw: None, led: None, flushed: None };
     let epoch = Epoch::new(1, Life { start: 1, reset: 1 });
     let other = ComponentKey { partition: PartitionId::new(2), system_tag: 2 };
     let other = SessionToken::of(other, Component::of(epoch, mark)).encode(0);

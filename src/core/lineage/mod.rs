@@ -15,5 +15,5 @@ pub use fork::Fork;
 pub use history::{History, LineageRow, RowConflict};
 pub use incarnation::{Incarnation, IncarnationError, Life, SystemId};
 pub(crate) use incarnation::{decimal, signed};
-pub use relation::Relation;
+pub use relation::{Kept, Relation};
 pub use timeline_history::{TimelineHistory, TimelineHistoryError};

@@ -26,6 +26,20 @@ pub enum Relation {
     },
 }
 
+/// What of an epoch surely is in the line of a head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Everything its leader had, up to here.
+    pub own: Position,
+    /// Everything that standbys on its timeline had applied, up to here.
+    pub applied: Position,
+}
+
+impl Kept {
+    /// Nothing of it, as far as anybody knows.
+    pub const NOTHING: Self = Self { own: Position::START, applied: Position::START };
+}
+
 impl History {
     /// Where the parent of `child` ended in it.
     fn fork_into(&self, child: Epoch) -> Option<Fork> {
@@ -60,29 +74,14 @@ impl History {
         }
     }
 
-    /// As [`History::relation`], for content of which `flushed` says how much was flushed.
-    ///
-    /// What was flushed survives every crash of its leader, so it ends only where the log does that
-    /// a later leader took over.
-    pub fn relation_flushed(
-        &self,
-        head: Epoch,
-        epoch: Epoch,
-        (floor, flushed): (Position, Option<Position>),
-        guards: &Guards,
-    ) -> Relation {
-        let plain = self.relation(head, epoch, floor, guards);
-        let next = self.next_towards(head, epoch);
-        let (Some(flushed), Some(next)) = (flushed, next) else { return plain };
-        let kept = self.shared(next).meet(flushed);
-        match plain {
-            Relation::Alive => plain,
-            Relation::Unknown { .. } if kept.covers(floor) => Relation::Alive,
-            Relation::Unknown { at_least } => Relation::Unknown { at_least: at_least.join(kept) },
-            Relation::Lost { at_least, at_most } => {
-                Relation::Lost { at_least: at_least.join(kept.meet(at_most)), at_most }
-            }
-        }
+    /// What of `epoch` surely is in the line of `head`, where its leader had flushed up to `flushed`
+    /// as somebody knows who asks for himself alone.
+    pub fn kept(&self, head: Epoch, epoch: Epoch, flushed: Option<Position>) -> Kept {
+        let Some(next) = self.next_towards(head, epoch) else { return Kept::NOTHING };
+        let at_least = self.fork_into(next).and_then(Fork::at_least).unwrap_or(Position::START);
+        let shared = self.shared(next);
+        let flushed = flushed.map_or(Position::START, |flushed| flushed.meet(shared));
+        Kept { own: at_least.join(flushed), applied: at_least.join(shared) }
     }
 
     /// Judges a position of the parent of `child`.

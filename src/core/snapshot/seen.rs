@@ -34,7 +34,7 @@ impl Snapshot {
                 let proven = view.and_then(|view| view.proven_under(row));
                 let follows = received_timeline == Some(row.timeline)
                     || proven.is_some_and(|proven| proven.covers(position));
-                follows.then(|| (row, Mark::saw(position).with_flushed(position)))
+                follows.then_some((row, Mark::saw_applied(position)))
             }
         }
     }
@@ -50,8 +50,7 @@ impl Snapshot {
             ViewRole::Writable(epoch) => Some((epoch, Mark::saw(view.applied?))),
             ViewRole::Standby => {
                 let place = view.place();
-                let counted = place.counted?;
-                Some((place.last?, Mark::saw(counted).with_flushed(counted)))
+                Some((place.last?, Mark::saw_applied(place.counted?)))
             }
         }
     }

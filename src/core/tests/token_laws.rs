@@ -36,6 +36,7 @@ fn mark() -> impl Strategy<Value = Mark> {
         position().prop_map(Mark::demand),
         position().prop_map(Mark::saw),
         position().prop_map(Mark::wrote_past),
+        position().prop_map(Mark::saw_applied),
         (position(), position()).prop_map(|(saw, flushed)| Mark::saw(saw).with_flushed(flushed)),
         (option::of(position()), position())
             .prop_map(|(after, upto)| Mark::wrote(after.map(|after| after.meet(upto)), upto)),
@@ -127,6 +128,8 @@ impl Joined for Mark {
         self.floor.covers(other.floor)
             && reaches(self.after, other.after)
             && reaches(self.saw, other.saw)
+            && reaches(self.led, other.led)
+            && reaches(self.flushed, other.flushed)
             && write
     }
 }
@@ -233,7 +236,7 @@ proptest! {
 
     #[test]
     fn a_mark_demands_what_it_wrote_and_saw(mark in mark()) {
-        for within in [mark.after, mark.upto, mark.saw].into_iter().flatten() {
+        for within in [mark.after, mark.upto, mark.saw, mark.led, mark.flushed].into_iter().flatten() {
             prop_assert!(mark.floor.covers(within));
         }
     }

@@ -168,6 +168,9 @@ struct MarkFields {
     after: Option<String>,
     upto: Option<String>,
     saw: Option<String>,
+    /// All it saw was on standbys.
+    #[serde(default)]
+    only_applied: bool,
     #[serde(default)]
     flushed: Option<String>,
 }
@@ -198,8 +201,9 @@ impl ComponentFields {
             let told = |text: &Option<String>| text.as_deref().map(at);
             let (after, upto, saw) = (told(&mark.after), told(&mark.upto), told(&mark.saw));
             let flushed = told(&mark.flushed);
+            let led = if mark.only_applied { None } else { saw };
             let floor = at(&mark.floor);
-            component.raise(epoch(&mark.epoch), Mark { floor, after, upto, saw, flushed });
+            component.raise(epoch(&mark.epoch), Mark { floor, after, upto, saw, led, flushed });
         }
         component
     }

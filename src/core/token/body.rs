@@ -5,14 +5,15 @@
 //!
 //! ```text
 //! body      = version(1) flags issued epochs components notices acknowledged
-//! flags     = 1 byte: bit 0 overflow, bit 1 flushed
+//! flags     = 1 byte: bit 0 overflow, bit 1 more
 //! epochs    = count { start, reset - start, timeline }     each once, in storage order, each used
 //!             start: signed at the first, else the distance from the one before
 //! components= count { partition, system tag (4 bytes), head, marks }         by partition and tag
 //! head      = kind << 4 | marks << 1 | unresolved                       kind 0: positions are LSNs
 //! mark      = epoch, floor, after, upto, saw             by epoch; an epoch is its place in epochs
 //!             after, upto, saw: floor - x + 1, or 0 if absent
-//!             and flushed likewise, in every mark where some mark has it: bit 1 of the flags
+//!             with bit 1 of the flags, led and flushed likewise; without it, led is saw and nothing
+//!             is known to be flushed; so it is set if that is not so of some mark
 //! notices   = count { partition, kind, lost epoch, child epoch, told }      by the id they give
 //! acknowledged = count { id (8 bytes) }                                     ascending
 //! ```
@@ -159,7 +160,7 @@ impl SessionToken {
 
 /// Raises the floor to all the mark holds.
 fn floor_of(mark: &Mark) -> u64 {
-    let within = [mark.after, mark.upto, mark.saw, mark.flushed];
+    let within = [mark.after, mark.upto, mark.saw, mark.led, mark.flushed];
     within.into_iter().flatten().fold(mark.floor, Position::join).scalar()
 }
 
@@ -173,14 +174,14 @@ fn encode(token: &SessionToken, issued_seconds: u64, dropped: &BTreeSet<Componen
 
     let mut writer = Writer::with_capacity(ORDINARY_BYTES);
     writer.byte(VERSION);
-    let flushed = kept().any(|(_, component)| component.marks().any(|(_, m)| m.flushed.is_some()));
+    let more = kept().any(|(_, component)| component.marks().any(|(_, mark)| mark.tells_more()));
     let overflow = token.overflow || !dropped.is_empty();
-    writer.byte(u8::from(overflow) | u8::from(flushed) << 1);
+    writer.byte(u8::from(overflow) | u8::from(more) << 1);
     writer.number(issued_seconds);
     write_epochs(&mut writer, &epochs);
     writer.count(kept().count());
     for (key, component) in kept() {
-        write_component(&mut writer, key, component, &epochs, flushed);
+        write_component(&mut writer, key, component, &epochs, more);
     }
     writer.count(token.notices().count());
     for notice in token.notices() {
@@ -222,7 +223,7 @@ fn write_component(
     key: ComponentKey,
     component: &Component,
     epochs: &[Epoch],
-    flushed: bool,
+    more: bool,
 ) {
     writer.number(u64::from(key.partition.value()));
     writer.bytes(&key.system_tag.to_le_bytes());
@@ -231,8 +232,8 @@ fn write_component(
         let floor = floor_of(&mark);
         writer.count(place(epochs, epoch));
         writer.number(floor);
-        let within = [mark.after, mark.upto, mark.saw, mark.flushed];
-        for within in within.into_iter().take(if flushed { 4 } else { 3 }) {
+        let within = [mark.after, mark.upto, mark.saw, mark.led, mark.flushed];
+        for within in within.into_iter().take(if more { 5 } else { 3 }) {
             let distance = within.map(|x| u128::from(floor.saturating_sub(x.scalar())) + 1);
             writer.wide(distance.unwrap_or(0));
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::few::Few;
 use crate::lineage::{Epoch, Life};
-use crate::position::Lsn;
+use crate::position::{Lsn, Position};
 
 /// Epochs a full token can name.
 const EPOCHS_MAX: usize = COMPONENTS_MAX * MARKS_MAX + 2 * NOTICES_MAX;
@@ -23,7 +23,7 @@ pub(super) fn read(bytes: &[u8], limits: BodyLimits) -> Result<(SessionToken, u6
     if version != VERSION {
         return Err(BodyError::Version { version });
     }
-    Body { reader, epochs: Few::none(), flushed: false }.token(limits)
+    Body { reader, epochs: Few::none(), more: false }.token(limits)
 }
 
 fn known<T>(read: Option<T>, part: &'static str) -> Result<T, BodyError> {
@@ -39,9 +39,9 @@ const fn kind_of(number: u8) -> Option<NoticeKind> {
     }
 }
 
-fn is_flushed(token: &SessionToken) -> bool {
+fn tells_more(token: &SessionToken) -> bool {
     let mut marks = token.components().flat_map(|(_, component)| component.marks());
-    marks.any(|(_, mark)| mark.flushed.is_some())
+    marks.any(|(_, mark)| mark.tells_more())
 }
 
 /// A body being read.
@@ -49,8 +49,8 @@ struct Body<'a> {
     reader: Reader<'a>,
     /// Each with whether something referred to it.
     epochs: Few<(Epoch, bool)>,
-    /// Its marks say what was flushed.
-    flushed: bool,
+    /// Its marks tell where they were read and what was flushed.
+    more: bool,
 }
 
 impl Body<'_> {
@@ -65,7 +65,7 @@ impl Body<'_> {
             return Err(BodyError::TooLarge { what: "components", found: components, limit });
         }
         known(self.read_components(components, &mut token), "components")?;
-        if self.flushed && !is_flushed(&token) {
+        if self.more && !tells_more(&token) {
             return Err(BodyError::Malformed { part: "flags" });
         }
         let notices = known(self.read_notices(), "notices")?;
@@ -88,7 +88,7 @@ impl Body<'_> {
     /// Says whether something was dropped.
     fn flags(&mut self) -> Option<bool> {
         let flags = self.reader.byte().filter(|flags| flags >> 2 == 0)?;
-        self.flushed = flags & 2 == 2;
+        self.more = flags & 2 == 2;
         Some(flags & 1 == 1)
     }
 
@@ -154,15 +154,22 @@ impl Body<'_> {
 
     fn mark(&mut self) -> Option<Mark> {
         let floor = self.reader.number()?;
-        let mut within = [None; 4];
-        for position in within.iter_mut().take(if self.flushed { 4 } else { 3 }) {
+        let mut within: [Option<Position>; 5] = [None; 5];
+        for position in within.iter_mut().take(if self.more { 5 } else { 3 }) {
             if let Some(distance) = self.reader.wide()?.checked_sub(1) {
                 let value = floor.checked_sub(u64::try_from(distance).ok()?)?;
                 *position = Some(Lsn::new(value).into());
             }
         }
-        let [after, upto, saw, flushed] = within;
-        Some(Mark { floor: Lsn::new(floor).into(), after, upto, saw, flushed })
+        let [after, upto, saw, led, flushed] = within;
+        let led = if self.more { led } else { saw };
+        let is_possible = match (led, saw) {
+            (Some(led), Some(saw)) => saw.covers(led),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        let floor = Lsn::new(floor).into();
+        is_possible.then_some(Mark { floor, after, upto, saw, led, flushed })
     }
 
     fn read_notices(&mut self) -> Option<Vec<Notice>> {

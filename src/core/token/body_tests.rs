@@ -155,8 +155,14 @@ fn a_token_is_as_small_as_promised() {
 
 #[test]
 fn a_floor_below_what_was_seen_is_raised_to_it() {
-    let mark =
-        Mark { floor: at(5), after: Some(at(9)), upto: None, saw: Some(at(7)), flushed: None };
+    let mark = Mark {
+        floor: at(5),
+        after: Some(at(9)),
+        upto: None,
+        saw: Some(at(7)),
+        led: Some(at(7)),
+        flushed: None,
+    };
     let token = SessionToken::of(key(1), Component::of(epoch(1, 1), mark));
     let (back, _) = SessionToken::decode(&token.encode(ISSUED), LIMITS).expect("own bytes");
     let raised = back.component(key(1)).and_then(|component| component.mark(epoch(1, 1)));

@@ -8,7 +8,7 @@ use crate::instant::Instant;
 use std::sync::Arc;
 
 use crate::leader::{Facts, Leadership};
-use crate::lineage::{Epoch, Fork, History, Relation};
+use crate::lineage::{Epoch, Fork, History, Kept, Relation};
 use crate::position::Position;
 use crate::token::{Mark, NoticeKind};
 use crate::views::{NodeView, ViewRole};
@@ -36,8 +36,8 @@ pub struct Line<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Judged {
     Alive,
-    Lost { at_least: Position, at_most: Position },
-    Unknown { at_least: Position },
+    Lost { kept: Kept, at_most: Position },
+    Unknown { kept: Kept },
     NoLeader,
     Split,
 }
@@ -72,24 +72,24 @@ impl Line<'_> {
     }
 
     fn relation(&self, head: Epoch, epoch: Epoch, mark: &Mark) -> Judged {
-        let held = (mark.floor, mark.flushed.filter(|_| !mark.write_end_is_unknown()));
-        match self.history.relation_flushed(head, epoch, held, self.guards) {
+        let relation = self.history.relation(head, epoch, mark.floor, self.guards);
+        if relation == Relation::Alive && (head == epoch || !mark.write_end_is_unknown()) {
+            return Judged::Alive;
+        }
+        let kept = self.history.kept(head, epoch, mark.flushed);
+        match relation {
             // A write with an unknown end counts as past any end of its epoch.
-            Relation::Alive if mark.write_end_is_unknown() && head != epoch => {
+            Relation::Alive => {
                 let next = self.history.next_towards(head, epoch);
                 match next.and_then(|next| self.history.origin(next)) {
                     Some((_, Fork::Unbounded)) => Judged::Alive,
-                    Some((_, Fork::Between { at_least, at_most })) => {
-                        Judged::Lost { at_least, at_most }
-                    }
-                    Some((_, Fork::Unknown)) | None => {
-                        Judged::Unknown { at_least: Position::START }
-                    }
+                    Some((_, Fork::Between { at_most, .. })) => Judged::Lost { kept, at_most },
+                    Some((_, Fork::Unknown)) | None => Judged::Unknown { kept: Kept::NOTHING },
                 }
             }
-            Relation::Alive => Judged::Alive,
-            Relation::Lost { at_least, at_most } => Judged::Lost { at_least, at_most },
-            Relation::Unknown { at_least } => Judged::Unknown { at_least },
+            Relation::Unknown { .. } if mark.is_within(&kept) => Judged::Alive,
+            Relation::Unknown { .. } => Judged::Unknown { kept },
+            Relation::Lost { at_most, .. } => Judged::Lost { kept, at_most },
         }
     }
 
@@ -170,12 +170,11 @@ impl Line<'_> {
     pub(super) fn loss_kind(
         &self,
         mark: &Mark,
-        at_least: Position,
+        kept: &Kept,
         at_most: Option<Position>,
     ) -> Option<NoticeKind> {
-        let within = |position: Option<Position>| position.is_none_or(|p| at_least.covers(p));
-        let write_kept = !mark.write_end_is_unknown() && within(mark.upto);
-        if write_kept && within(mark.saw) {
+        let write_kept = mark.has_kept_write(kept);
+        if write_kept && mark.has_kept_reads(kept) {
             return None;
         }
         let Some(at_most) = at_most.filter(|_| !self.stray_seen) else {
@@ -194,26 +193,29 @@ impl Line<'_> {
 pub(super) fn replacement(
     mark: &Mark,
     sample: Sample,
-    at_least: Position,
+    kept: &Kept,
     at_most: Option<Position>,
 ) -> Mark {
+    let own = kept.own;
     let keeps_write = mark.has_write()
-        && at_least != Position::START
-        && mark.after.is_none_or(|after| !after.covers(at_least));
+        && own != Position::START
+        && mark.after.is_none_or(|after| !after.covers(own));
     let end = at_most.map_or(sample.position, |end| end.meet(sample.position));
     let clip = |position: Position| position.meet(end);
     // Only the last commit is bounded: earlier ones, which survived, must not be lost untold later.
-    let earlier = (mark.has_write() && !keeps_write).then_some(at_least);
-    let saw = [mark.saw, earlier]
+    let earlier = (mark.has_write() && !keeps_write).then_some(own);
+    let saw = [mark.saw_within(kept), earlier]
         .into_iter()
         .flatten()
         .reduce(Position::join)
-        .filter(|_| at_least != Position::START);
+        .filter(|saw| *saw != Position::START)
+        .map(|saw| saw.meet(sample.position));
     Mark {
         floor: sample.position,
         after: mark.after.filter(|_| keeps_write).map(clip),
         upto: if keeps_write { Some(mark.upto.map_or(end, clip)) } else { None },
-        saw: saw.map(|saw| saw.meet(at_least).meet(sample.position)),
+        saw,
+        led: saw,
         flushed: None,
     }
 }

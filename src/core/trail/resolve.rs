@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::judge::{Judged, Line, replacement};
 use super::{Floor, Sample};
 use crate::instant::Instant;
-use crate::lineage::Epoch;
+use crate::lineage::{Epoch, Kept};
 use crate::position::Position;
 use crate::token::{Component, ComponentKey, Mark, NoticeKind};
 
@@ -43,7 +43,7 @@ pub struct Requested<'a> {
     pub bound: Option<Duration>,
     /// Demands everything acknowledged before the call.
     pub global: bool,
-    /// When the call arrived.
+    /// When the call arrived and all of the above was known: a sample sent before proves nothing.
     pub since: Instant,
     /// A sample was asked for and did not come in time: answer without it.
     pub gave_up: bool,
@@ -119,7 +119,7 @@ pub enum Resolution {
     Ready(Ready),
     /// First a leader sample sent at or after `since` must come.
     NeedSample {
-        /// When the call arrived.
+        /// As [`Requested::since`].
         since: Instant,
     },
 }
@@ -271,11 +271,11 @@ impl Work<'_, '_> {
             }
             Judged::Alive if mark.write_end_is_unknown() => self.open_end(epoch, *mark),
             Judged::Alive => self.ready.floor.demand(epoch, mark.floor),
-            Judged::Lost { at_least, at_most } => {
-                let kind = self.line.loss_kind(mark, at_least, Some(at_most));
-                self.replace(epoch, *mark, at_least, Some(at_most), kind);
+            Judged::Lost { kept, at_most } => {
+                let kind = self.line.loss_kind(mark, &kept, Some(at_most));
+                self.replace(epoch, *mark, &kept, Some(at_most), kind);
             }
-            Judged::Unknown { at_least } => {
+            Judged::Unknown { kept } => {
                 if !self.line.guards.unknown_upward() {
                     return;
                 }
@@ -284,8 +284,8 @@ impl Work<'_, '_> {
                     self.stuck(Unprovable::UnknownEpoch { timeline: epoch.timeline });
                     return;
                 }
-                let kind = self.line.loss_kind(mark, at_least, None);
-                self.replace(epoch, *mark, at_least, None, kind);
+                let kind = self.line.loss_kind(mark, &kept, None);
+                self.replace(epoch, *mark, &kept, None, kind);
             }
             Judged::NoLeader => self.stuck(Unprovable::NoLeader),
             Judged::Split => self.stuck(Unprovable::Split),
@@ -313,6 +313,7 @@ impl Work<'_, '_> {
                     after: mark.after.map(clip),
                     upto: mark.upto.map(clip),
                     saw: mark.saw.map(clip),
+                    led: mark.led.map(clip),
                     flushed: mark.flushed.map(clip),
                 };
                 self.demand(sample);
@@ -344,14 +345,14 @@ impl Work<'_, '_> {
         &mut self,
         epoch: Epoch,
         mark: Mark,
-        at_least: Position,
+        kept: &Kept,
         at_most: Option<Position>,
         kind: Option<NoticeKind>,
     ) {
         let Some(sample) = self.fresh() else { return };
         self.demand(sample);
         self.ready.raise.drop.push((self.asked.key, epoch, mark));
-        self.join(sample.epoch, replacement(&mark, sample, at_least, at_most));
+        self.join(sample.epoch, replacement(&mark, sample, kept, at_most));
         if let Some(kind) = kind {
             let child = self.line.child_of(epoch, sample.epoch);
             self.ready.losses.push(Loss { kind, lost: epoch, child, future: false });

@@ -11,9 +11,9 @@ use super::names::{after, at, epoch, node, span};
 use super::stage::Stage;
 use super::words::{self, Told};
 
-const KEYS: [&str; 11] = [
-    "after", "upto", "saw", "flushed", "bound", "wait", "above", "zone", "previous", "pick",
-    "fallback",
+const KEYS: [&str; 12] = [
+    "after", "upto", "saw", "applied", "flushed", "bound", "wait", "above", "zone", "previous",
+    "pick", "fallback",
 ];
 
 /// What one session depends on, as its holders say.
@@ -81,7 +81,8 @@ impl Stage {
                     floor: at(floor),
                     after: position("after"),
                     upto: position("upto"),
-                    saw: position("saw"),
+                    saw: position("saw").or_else(|| position("applied")),
+                    led: position("saw"),
                     flushed: position("flushed"),
                 };
                 session.component.raise(epoch(of), mark);

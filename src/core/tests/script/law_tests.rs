@@ -190,14 +190,12 @@ impl Lived {
         let mut told = Vec::new();
         for (_, epoch, mark) in &ready.raise.drop {
             let moved = self.wrote.remove(epoch).unwrap_or_default();
-            let marked = (mark.floor, mark.flushed);
-            let relation = leader.map(|leader| {
-                history.relation_flushed(leader.epoch, *epoch, marked, &Guards::on())
+            let gone = leader.and_then(|leader| {
+                let kept = history.kept(leader.epoch, *epoch, mark.flushed);
+                let relation = history.relation(leader.epoch, *epoch, mark.floor, &Guards::on());
+                (relation != Relation::Alive && !mark.is_within(&kept)).then_some(kept.own)
             });
-            let kept = match relation {
-                Some(Relation::Lost { at_least, .. } | Relation::Unknown { at_least }) => at_least,
-                Some(Relation::Alive) | None => Lsn::new(u64::MAX).into(),
-            };
+            let kept = gone.unwrap_or_else(|| Lsn::new(u64::MAX).into());
             let last =
                 moved.iter().find(|(_, end)| mark.upto == Some(**end)).map(|(id, _)| 1 << id);
             let grave = |loss: &Loss| loss.lost == *epoch && loss.kind == NoticeKind::WriteLost;

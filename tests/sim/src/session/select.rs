@@ -88,7 +88,7 @@ pub(crate) async fn select(
     sim.with(|state| state.count_lacking(&deps));
     let ends_at = since + WAIT_MAX;
     let mut walk = Walk { since, ends_at, parks_done: 0, park_until: None, cap_full: false, pick };
-    let demanded = Demanded::by(policy, since);
+    let demanded = Demanded::by(policy, sim.with(|state| state.instant()));
     for _ in 0..ROUNDS_MAX {
         let sampled_by = walk.ends_at.min(since + policy.wait_budget.max(SAMPLE_BUDGET));
         let (ready, snapshot) = judged(sim, at, &holder, demanded, sampled_by).await;

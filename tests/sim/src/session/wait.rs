@@ -29,7 +29,8 @@ pub(crate) async fn wait(
     let life = sim.with(|state| state.instances[at].life);
     let (holder, mut deps) = delivered(sim, at, device).await;
     let until = since + budget;
-    let demanded = Demanded { session: true, bound: None, global: false, since };
+    let known = sim.with(|state| state.instant());
+    let demanded = Demanded { session: true, bound: None, global: false, since: known };
     for _ in 0..ROUNDS_MAX {
         let (ready, snapshot) = judged(sim, at, &holder, demanded, until).await;
         let unknown = holder.known(&snapshot.settings.guards) == Known::No;
