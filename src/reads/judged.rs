@@ -23,7 +23,7 @@ pub(super) struct Demanded {
     pub session: bool,
     pub bound: Option<Duration>,
     pub global: bool,
-    /// When all that its holders depend on was known: a leader sample sent before says nothing of it.
+    /// When all its holders depend on was known: a leader sample sent before says nothing of it.
     pub since: Instant,
 }
 

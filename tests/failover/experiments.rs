@@ -1,7 +1,7 @@
 //! What happens in a polling gap: crashes and promotions that nobody saw.
 //!
-//! In each, the raw evidence after the gap is read on the servers and a plausible rule is applied to
-//! it: it calls a mark covered whose row is gone. The product without one rule does the same; with
+//! In each, the raw evidence after the gap is read on the servers and a plausible rule is applied:
+//! it calls a mark covered whose row is gone. The product without one rule does the same; with
 //! all of them it tells of the loss.
 
 use tidegate_client::NoticeKind;

@@ -1,4 +1,4 @@
-//! Signs that mean something else: a position below an observed flush, a reset time, a time as text.
+//! Signs that mean something else: a position below an observed flush, a reset, a time as text.
 //!
 //! By plausible rules each of them throws out a healthy leader or tells a loss that never was.
 

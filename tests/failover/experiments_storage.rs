@@ -1,4 +1,4 @@
-//! Servers whose data is not what it was: several failovers in one gap, a restored leader, a foreign
+//! Servers whose data is not what it was: several failovers in one gap, a restored leader, another
 //! server at a node's address, standbys cloned anew.
 //!
 //! Addresses, system ids, timelines and growing positions vouch for none of them.

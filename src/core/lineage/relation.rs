@@ -74,8 +74,9 @@ impl History {
         }
     }
 
-    /// What of `epoch` surely is in the line of `head`, where its leader had flushed up to `flushed`
-    /// as somebody knows who asks for himself alone.
+    /// What of `epoch` surely is in the line of `head`.
+    ///
+    /// `flushed` is up to where its leader had flushed, as one knows who asks for himself alone.
     pub fn kept(&self, head: Epoch, epoch: Epoch, flushed: Option<Position>) -> Kept {
         let Some(next) = self.next_towards(head, epoch) else { return Kept::NOTHING };
         let at_least = self.fork_into(next).and_then(Fork::at_least).unwrap_or(Position::START);

@@ -236,7 +236,8 @@ proptest! {
 
     #[test]
     fn a_mark_demands_what_it_wrote_and_saw(mark in mark()) {
-        for within in [mark.after, mark.upto, mark.saw, mark.led, mark.flushed].into_iter().flatten() {
+        let within = [mark.after, mark.upto, mark.saw, mark.led, mark.flushed];
+        for within in within.into_iter().flatten() {
             prop_assert!(mark.floor.covers(within));
         }
     }

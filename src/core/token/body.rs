@@ -12,8 +12,8 @@
 //! head      = kind << 4 | marks << 1 | unresolved                       kind 0: positions are LSNs
 //! mark      = epoch, floor, after, upto, saw             by epoch; an epoch is its place in epochs
 //!             after, upto, saw: floor - x + 1, or 0 if absent
-//!             with bit 1 of the flags, led and flushed likewise; without it, led is saw and nothing
-//!             is known to be flushed; so it is set if that is not so of some mark
+//!             with bit 1 of the flags, led and flushed likewise; it is set if of some mark led is
+//!             not saw or flushed is known, and without it that is so of none
 //! notices   = count { partition, kind, lost epoch, child epoch, told }      by the id they give
 //! acknowledged = count { id (8 bytes) }                                     ascending
 //! ```

@@ -33,7 +33,8 @@ struct Arguments {
     #[arg(long, default_value = "all")]
     suite: Suites,
     /// Rounds of each suite. Default: what its claims need.
-    #[arg(long, conflicts_with = "minutes", value_parser = value_parser!(u64).range(1..=ROUNDS_MAX))]
+    #[arg(long, conflicts_with = "minutes")]
+    #[arg(value_parser = value_parser!(u64).range(1..=ROUNDS_MAX))]
     rounds: Option<u64>,
     /// Minutes of each suite; a round that has begun is played to its end.
     #[arg(long, value_parser = value_parser!(u64).range(1..=MINUTES_MAX))]

@@ -44,8 +44,8 @@ pub enum Kind {
     TwoCrashes,
     /// The leader crashes and is restarted cleanly, in one gap.
     CrashThenClean,
-    /// The leader crashes in a gap and loses a row; a standby gets log of its next life, but not its
-    /// lineage row, and is promoted.
+    /// The leader crashes in a gap and loses a row; a standby gets log of its next life, but not
+    /// its lineage row, and is promoted.
     BeforeTheRow,
     /// A standby is promoted, the other one follows it and is promoted too, in one gap.
     TwoPromotions,

@@ -1,6 +1,6 @@
 //! The offline judge: holds what the pollers read against what is true.
 //!
-//! - `scan`: reads the polls in their order: new epochs, and what was known when each was first seen
+//! - `scan`: reads the polls in order: new epochs, and what was known when each was first seen
 //! - `rules`: where a parent ends in a new epoch, as the evidence alone tells it
 //! - `rows`: what follows from that for the rows that were written, and whether it is so
 //!

@@ -92,7 +92,7 @@ impl Verdict {
         self.write_lost + self.observed_lost + self.possibly_lost.values().sum::<u64>()
     }
 
-    /// Notices that something may be lost, told where nothing was and nothing stood against knowing.
+    /// Notices that something may be lost, where nothing was and nothing stood against knowing.
     #[must_use]
     pub fn without_cause(&self) -> u64 {
         self.possibly_lost.get(&Cause::None).copied().unwrap_or(0)

@@ -85,7 +85,7 @@ impl Memory {
         }
     }
 
-    /// A read called fresh found these rows; `elsewhere`: on another device than the one that writes.
+    /// A read called fresh found these rows; `elsewhere`: on another device than the writer's.
     pub(super) fn found(
         &mut self,
         rows: &BTreeSet<i64>,

@@ -77,7 +77,7 @@ pub(super) async fn soak(options: Options, claims: &mut Claims) -> Result<()> {
     Ok(())
 }
 
-/// Plays the rounds of a seed; without one safety rule it ends with the first that breaks a promise.
+/// Plays the rounds of a seed; without one safety rule it ends with the first that breaks one.
 ///
 /// # Errors
 /// When the lab cannot begin. Rounds that break off are part of the sums.
@@ -130,8 +130,8 @@ fn progress(plan: &Plan, round: &Round) {
     let Round { verdict, tally, took, .. } = round;
     let (broken, seconds) = (verdict.broken().len(), took.as_secs_f64());
     say(format_args!(
-        "{:>3} pg{} {:<30} {seconds:>5.1} s  {:>4} writes {:>3} lost by {:>2}, {:>3} notices ({:>2} without \
-         cause), {:>4} reads, {broken} broken",
+        "{:>3} pg{} {:<30} {seconds:>5.1} s  {:>4} writes {:>3} lost by {:>2}, {:>3} notices \
+         ({:>2} without cause), {:>4} reads, {broken} broken",
         plan.number,
         plan.major,
         plan.kind.name(),
