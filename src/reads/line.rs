@@ -28,9 +28,12 @@ fn crosses(snapshot: &Snapshot, floor: &Floor, node: NodeId) -> bool {
         !heads.is_empty() && !heads.iter().any(|head| snapshot.history.descends(*head, row))
     });
     let guards = &snapshot.settings.guards;
+    let history = &snapshot.history;
     let is_alive = |head: &Epoch, epoch, position| {
         *head == epoch
-            || snapshot.history.relation(*head, epoch, position, guards) == Relation::Alive
+            || history.relation(*head, epoch, position, guards) == Relation::Alive
+            // A session may know that so much was flushed.
+            || history.kept(*head, epoch, Some(position)).own.covers(position)
     };
     is_off
         || floor
