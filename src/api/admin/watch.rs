@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, SelectAll, StreamExt, unfold};
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::{Contender, Leadership};
+use tidegate_core::token::PartitionId;
 use tidegate_proto::v1;
 use tidegate_proto::v1::watch_events_response::Event;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -39,7 +40,7 @@ struct Watcher {
     feeds: SelectAll<BoxStream<'static, Read>>,
     ledger: Arc<LossLedger>,
     changes: watch::Receiver<u64>,
-    /// What was told of each loss.
+    /// What was told of each loss the ledger has.
     told: BTreeMap<LossKey, Told>,
     losses_due: Instant,
     /// What is to be sent before anything else is read.
@@ -161,14 +162,27 @@ impl Watcher {
         self.losses_due = self.clock.now() + LOSSES_APART;
         for index in 0..self.handles.len() {
             let Some(handle) = self.handles.get(index).map(Arc::clone) else { continue };
-            for (key, told) in self.ledger.in_partition(handle.info().id) {
-                if self.told.insert(key, told) != Some(told) {
-                    let loss = epochs::loss_of(&handle, key, told);
-                    self.push(index, told.last_seconds, Event::LossesTold(loss));
-                }
+            let partition = handle.info().id;
+            let losses = self.ledger.in_partition(partition);
+            for (key, told) in news(&mut self.told, partition, losses) {
+                let loss = epochs::loss_of(&handle, key, told);
+                self.push(index, told.last_seconds, Event::LossesTold(loss));
             }
         }
     }
+}
+
+/// Those losses of a partition that were not told so, noted as told; what is no more is forgotten.
+fn news(
+    told: &mut BTreeMap<LossKey, Told>,
+    partition: PartitionId,
+    losses: Vec<(LossKey, Told)>,
+) -> Vec<(LossKey, Told)> {
+    let is_news = |(key, now): &(LossKey, Told)| told.get(key) != Some(now);
+    let news = losses.iter().copied().filter(is_news).collect();
+    told.retain(|key, _| key.partition != partition);
+    told.extend(losses);
+    news
 }
 
 fn event(handle: &PartitionHandle, what: Happening) -> Event {
@@ -246,5 +260,31 @@ fn leadership_event(handle: &PartitionHandle, leadership: &Leadership) -> Event 
             node: String::new(),
             epoch: String::new(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::lineage::{Epoch, Life};
+
+    fn loss(partition: u32, lost: i64, write_lost: u64) -> (LossKey, Told) {
+        let epoch = |life| Epoch::new(1, Life { start: life, reset: life });
+        let partition = PartitionId::new(partition);
+        let key = LossKey { partition, lost: epoch(lost), child: epoch(lost + 1) };
+        (key, Told { write_lost, ..Told::default() })
+    }
+
+    #[test]
+    fn a_watcher_remembers_no_loss_that_the_ledger_forgot() {
+        let (one, other) = (PartitionId::new(1), PartitionId::new(2));
+        let mut told = BTreeMap::new();
+        assert_eq!(news(&mut told, other, vec![loss(2, 1, 1)]), [loss(2, 1, 1)]);
+        assert_eq!(news(&mut told, one, vec![loss(1, 1, 1)]), [loss(1, 1, 1)]);
+        let grown = vec![loss(1, 1, 2), loss(1, 3, 1)];
+        assert_eq!(news(&mut told, one, grown.clone()), grown);
+        assert_eq!(news(&mut told, one, vec![loss(1, 3, 1)]), [], "it was told");
+        let kept: Vec<_> = told.into_iter().collect();
+        assert_eq!(kept, [loss(1, 3, 1), loss(2, 1, 1)], "the other partition's stay");
     }
 }
