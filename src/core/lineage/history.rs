@@ -1,4 +1,4 @@
-//! `History`: the tree of epochs of one partition, and the relation of a mark to a leader.
+//! `History`: the tree of epochs of one partition.
 //!
 //! Links come from rows read in a database (proof) or from an observation that placed a new epoch
 //! (until its row is read). It does not decide who leads and holds no position of any node.
