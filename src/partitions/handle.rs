@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
-use tidegate_core::lineage::{Epoch, Incarnation, Relation, SystemId};
+use tidegate_core::lineage::{Epoch, Incarnation, SystemId};
 use tidegate_core::partition::{Event, Need, NeedId, WaitEnd, WaitFor};
 use tidegate_core::position::Position;
 use tidegate_core::routing::{CapFull, FallbackCap};
@@ -317,13 +317,7 @@ impl PartitionHandle {
     /// the fork in which its epoch ended. Says so once for each epoch.
     pub fn note_write(&self, epoch: Epoch, position: Position) {
         let snapshot = self.snapshot.load();
-        let heads = snapshot.leadership.heads();
-        let (history, guards) = (&snapshot.history, &self.guards);
-        let is_lost = |head: &Epoch| match history.relation(*head, epoch, position, guards) {
-            Relation::Lost { .. } => true,
-            Relation::Alive | Relation::Unknown { .. } => false,
-        };
-        if heads.is_empty() || !heads.iter().all(is_lost) {
+        if !snapshot.is_deposed(epoch, position) {
             return;
         }
         self.telemetry.deposed_write();

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_core::lineage::{Epoch, Fork, LineageRow};
+use tidegate_core::lineage::{End, Epoch, Fork, LineageRow};
 use tidegate_core::position::Position;
 use tidegate_core::snapshot::Snapshot;
 use tidegate_proto::v1;
@@ -22,17 +22,10 @@ pub(super) fn list(handle: &PartitionHandle, ledger: &LossLedger, limit: usize) 
     let told: BTreeMap<LossKey, Told> = ledger.in_partition(handle.info().id).into_iter().collect();
     let mut rows: Vec<LineageRow> = snapshot.history.rows().collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.n, row.epoch)));
-    let mut families: BTreeMap<Epoch, Vec<Epoch>> = BTreeMap::new();
-    for row in &rows {
-        if let Some(parent) = row.parent {
-            families.entry(parent).or_default().push(row.epoch);
-        }
-    }
     let heads = snapshot.leadership.heads();
     let epoch = |row: &LineageRow| {
         let facts = snapshot.facts.of(row.epoch);
         let node = facts.and_then(|facts| facts.node);
-        let family = row.parent.and_then(|parent| families.get(&parent));
         v1::Epoch {
             epoch: row.epoch.to_string(),
             parent: text(row.parent),
@@ -44,7 +37,7 @@ pub(super) fn list(handle: &PartitionHandle, ledger: &LossLedger, limit: usize) 
             on_chain: heads.iter().any(|head| snapshot.history.descends(*head, row.epoch)),
             accept_time: None,
             losses: losses(handle, &snapshot, &told, row.epoch),
-            twin_epochs: family.map_or_else(Vec::new, |family| twins(&snapshot, row, family)),
+            twin_epochs: twins(&snapshot, row.epoch),
             first_seen_time: handle.first_seen(row.epoch).map(time),
         }
     };
@@ -62,24 +55,13 @@ pub(super) fn fork(fork: Fork) -> v1::Fork {
     v1::Fork { kind: kind.into(), at_least: text(at_least), at_most: text(at_most) }
 }
 
-/// The epochs beside `row` of which neither it nor the other gives way: the lives of one server are
-/// no twins, and one still on the parent's timeline gives way to a promoted one.
-fn twins(snapshot: &Snapshot, row: &LineageRow, family: &[Epoch]) -> Vec<String> {
+/// The epochs beside `epoch` of which neither it nor the other gives way: the lives of one server
+/// are no twins.
+fn twins(snapshot: &Snapshot, epoch: Epoch) -> Vec<String> {
     let node = |epoch| snapshot.facts.of(epoch).and_then(|facts| facts.node);
-    let Some(parent) = row.parent else { return Vec::new() };
-    let stays = |epoch: Epoch| epoch.timeline == parent.timeline;
-    let is_twin = |other: &&Epoch| {
-        let one_server = node(row.epoch).is_some() && node(row.epoch) == node(**other);
-        **other != row.epoch && !one_server && stays(row.epoch) == stays(**other)
-    };
-    family.iter().filter(is_twin).take(SHOWN_MAX).map(ToString::to_string).collect()
-}
-
-/// Where something of an epoch ends in the leader's line.
-struct End {
-    child: Epoch,
-    from: Option<Position>,
-    surely_from: Option<Position>,
+    let is_other = |twin: &Epoch| node(epoch).is_none() || node(epoch) != node(*twin);
+    let twins = snapshot.history.twins(epoch).filter(is_other);
+    twins.take(SHOWN_MAX).map(|twin| twin.to_string()).collect()
 }
 
 /// What of `epoch` is not in the leader's line, and what sessions were told.
@@ -96,8 +78,7 @@ fn losses(
     let mut losses = Vec::new();
     if let Some(end) = end {
         let told = told.get(&key(end.child)).copied().unwrap_or_default();
-        let survives = |to: Position| end.from.is_some_and(|from| from.covers(to));
-        if told.sessions() > 0 || to.is_some_and(|to| !survives(to)) {
+        if told.sessions() > 0 || to.is_some_and(|to| !end.survives(to)) {
             losses.push(loss(key(end.child), Some(&end), to, told));
         }
     }
@@ -109,31 +90,11 @@ fn losses(
     losses
 }
 
-/// Where `epoch` ends in the line of the one head; `None`: it is the head, it goes on unbounded, or
-/// there is no such head.
+/// Where `epoch` ends in the line of the one head; `None`: there is no such head, or it does not.
 fn end_of(snapshot: &Snapshot, epoch: Epoch) -> Option<End> {
     let heads = snapshot.leadership.heads();
     let [head] = heads.iter().as_slice() else { return None };
-    let history = &snapshot.history;
-    if *head == epoch {
-        return None;
-    }
-    let common = history.last_common(epoch, *head)?;
-    let child = history.next_towards(*head, common)?;
-    let (_, fork) = history.origin(child)?;
-    if common == epoch {
-        let from = match fork {
-            Fork::Unbounded => return None,
-            Fork::Between { at_least, .. } => Some(at_least),
-            Fork::Unknown => None,
-        };
-        return Some(End { child, from, surely_from: fork.at_most() });
-    }
-    // Off the chain: what both lines grew from is kept, nothing of its own is.
-    let own = history.origin(epoch).filter(|(parent, _)| *parent == Some(common));
-    let kept = own.and_then(|(_, own)| own.at_least()).zip(fork.at_least());
-    let from = kept.map(|(own, other)| own.meet(other)).filter(|from| *from != Position::START);
-    Some(End { child, from, surely_from: fork.at_most() })
+    snapshot.history.end_towards(*head, epoch)
 }
 
 fn loss(key: LossKey, end: Option<&End>, to: Option<Position>, told: Told) -> v1::Loss {

@@ -52,6 +52,12 @@ impl Fork {
         }
     }
 
+    /// Says whether the parent may have ended at `position`.
+    pub fn allows(self, position: Position) -> bool {
+        self.at_least().is_none_or(|least| position.covers(least))
+            && self.at_most().is_none_or(|most| most.covers(position))
+    }
+
     pub(crate) const fn fate(self, position: Position) -> Fate {
         match self {
             Self::Unbounded => Fate::Survives,
@@ -117,6 +123,14 @@ mod tests {
         assert_eq!(fork.fate(at(4)), Fate::Unclear);
         assert_eq!(fork.fate(at(5)), Fate::Unclear);
         assert_eq!(fork.fate(at(6)), Fate::Ends);
+    }
+
+    #[test]
+    fn a_switch_point_outside_the_fork_contradicts_it() {
+        let fork = Fork::between(at(50), at(60));
+        assert!(fork.allows(at(50)) && fork.allows(at(60)), "both ends are inclusive");
+        assert!(!fork.allows(at(49)) && !fork.allows(at(61)));
+        assert!(Fork::Unknown.allows(at(0)) && Fork::Unbounded.allows(at(7)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The only room that compares positions of two epochs. It does not know who leads, what a node
 //! shows, or what time it is.
 
+mod ends;
 mod epoch;
 mod fork;
 mod history;
@@ -10,6 +11,7 @@ mod incarnation;
 mod relation;
 mod timeline_history;
 
+pub use ends::End;
 pub use epoch::{Epoch, EpochError};
 pub use fork::Fork;
 pub use history::{History, LineageRow, RowConflict};

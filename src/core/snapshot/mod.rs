@@ -3,6 +3,7 @@
 //! It answers whether a node may serve, where it stands and what it covers. It chooses nothing.
 
 mod eligibility;
+mod lines;
 mod seen;
 mod settings;
 mod standing;
@@ -16,7 +17,7 @@ use standing::{Reaches, Standing};
 
 use crate::instant::Instant;
 use crate::leader::{Contender, Facts, Leadership};
-use crate::lineage::{Epoch, History, Relation};
+use crate::lineage::{Epoch, History};
 use crate::position::Position;
 use crate::token::ComponentKey;
 use crate::trail::{Floor, LeaderTrail, Line, Sample};
@@ -230,13 +231,7 @@ impl Snapshot {
     /// The newest leader sample that `node` surely has, of its line today.
     pub fn newest_covered(&self, node: NodeId, now: Instant) -> Option<Sample> {
         let place = self.eligible(node, now).ok()?;
-        let heads = self.leadership.heads();
-        let guards = &self.settings.guards;
-        let is_alive = |sample: &Sample| {
-            let relation =
-                |head: &Epoch| self.history.relation(*head, sample.epoch, sample.position, guards);
-            !heads.is_empty() && heads.iter().all(|head| relation(head) == Relation::Alive)
-        };
+        let is_alive = |sample: &Sample| self.is_alive(sample.epoch, sample.position);
         let has = |sample: &Sample| {
             let mut floor = Floor::none();
             floor.demand(sample.epoch, sample.position);
