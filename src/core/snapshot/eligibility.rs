@@ -155,9 +155,7 @@ impl Snapshot {
         incarnation: Incarnation,
         now: Instant,
     ) -> Result<(NodeId, Epoch), NotResolved> {
-        let lives =
-            |node: &NodeId| self.view(*node).is_some_and(|view| view.incarnation == incarnation);
-        let node = self.nodes().find(lives).ok_or(NotResolved::NobodyLivesIt)?;
+        let node = self.living(incarnation).ok_or(NotResolved::NobodyLivesIt)?;
         let view = self.view(node).ok_or(NotResolved::NobodyLivesIt)?;
         match view.role {
             ViewRole::Standby => Err(NotResolved::InRecovery(node)),
