@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use tidegate_core::lineage::History;
 use tidegate_proto::v1;
 use tidegate_proto::v1::admin_service_client::AdminServiceClient;
 use tokio::runtime::{Builder, Runtime};
@@ -20,8 +21,6 @@ pub(super) type Client = AdminServiceClient<Channel>;
 const CONNECT: Duration = Duration::from_secs(1);
 /// Time for one answer: several polls that time out fit.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
-/// Epochs asked for: as many as are answered at once.
-const EPOCHS: u32 = 1000;
 
 /// Which instance is asked.
 #[derive(Args, Debug)]
@@ -129,9 +128,11 @@ pub(super) async fn epochs(mut admin: Client, partition: Option<String>) -> Resu
     let request = v1::ListPartitionsRequest { partition: partition.unwrap_or_default() };
     let listed = admin.list_partitions(request).await.map_err(|status| refused(&status))?;
     let mut all = Vec::new();
+    // As many as there can be.
+    let limit_count = u32::try_from(History::EPOCHS_MAX)?;
     for partition in listed.into_inner().partitions {
         let name = partition.name.clone();
-        let request = v1::ListEpochsRequest { partition: name, limit_count: EPOCHS };
+        let request = v1::ListEpochsRequest { partition: name, limit_count };
         let listed = admin.list_epochs(request).await.map_err(|status| refused(&status))?;
         all.push(Epochs { partition, epochs: listed.into_inner().epochs });
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::Leadership;
-use tidegate_core::lineage::{Epoch, LineageRow};
+use tidegate_core::lineage::{Epoch, History, LineageRow};
 use tidegate_core::position::Position;
 use tidegate_core::views::{NodeId, Quarantine};
 use tokio::sync::broadcast;
@@ -18,8 +18,6 @@ use crate::clock::Clock;
 
 /// Events kept for watchers that have not read them: a failover makes about ten.
 const EVENTS_KEPT: usize = 256;
-/// Epochs whose first sight is remembered, as many as a history keeps.
-const EPOCHS_MAX: usize = 1_024;
 /// How long one write on a deposed leader is an alarm.
 const DEPOSED_ALARM: Duration = Duration::from_secs(300);
 /// Deposed epochs that were alarmed about; beyond that the oldest may be again.
@@ -91,6 +89,7 @@ pub struct Announcement {
 #[derive(Debug)]
 pub(super) struct Feed {
     events: broadcast::Sender<Happened>,
+    /// Of as many epochs as a history keeps.
     first_seen: Mutex<BTreeMap<Epoch, u64>>,
     deposed: Mutex<Deposed>,
     clock: Clock,
@@ -131,7 +130,7 @@ impl Feed {
         for epoch in epochs {
             first_seen.entry(epoch).or_insert(now);
         }
-        while first_seen.len() > EPOCHS_MAX {
+        while first_seen.len() > History::EPOCHS_MAX {
             first_seen.pop_first();
         }
     }

@@ -13,7 +13,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::lineage::Incarnation;
+use tidegate_core::lineage::{History, Incarnation};
 use tidegate_core::snapshot::NotResolved;
 use tidegate_core::views::NodeId;
 use tidegate_proto::v1;
@@ -29,10 +29,8 @@ use crate::sessions::LossLedger;
 
 /// Epochs listed where the request does not say how many.
 const EPOCHS_LISTED: usize = 100;
-/// Epochs one request may ask for.
-const EPOCHS_MAX: usize = 1000;
 /// Characters of what an announcement says of itself.
-const SOURCE_CHARS_MAX: usize = 256;
+pub(crate) const SOURCE_CHARS_MAX: usize = 256;
 /// Streams of events open at once: each costs what it has not read.
 const WATCHERS_MAX: usize = 64;
 
@@ -171,8 +169,8 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
             0 => EPOCHS_LISTED,
             count => usize::try_from(count).unwrap_or(usize::MAX),
         };
-        if limit > EPOCHS_MAX {
-            let text = format!("`limit_count` is at most {EPOCHS_MAX}");
+        if limit > History::EPOCHS_MAX {
+            let text = format!("`limit_count` is at most {}", History::EPOCHS_MAX);
             return Err(status::field("limit_count", text));
         }
         let epochs = epochs::list(handle, &self.ledger, limit);

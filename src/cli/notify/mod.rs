@@ -16,11 +16,10 @@ use tidegate_proto::v1;
 
 use super::admin::{AdminAt, Client, refused, wrong};
 use super::table::who_leads;
+use crate::api::admin::SOURCE_CHARS_MAX;
 
 /// Time for all of it: a failover waits for its hooks.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Characters the service takes of what a tool says.
-const SOURCE_CHARS: usize = 256;
 
 /// Hurry the polls after a failover.
 #[derive(Args, Debug)]
@@ -100,7 +99,7 @@ impl FailoverNotify {
             partition: self.partition.unwrap_or_default(),
             new_leader_node: if said.leads { node.clone() } else { String::new() },
             node,
-            source: said.words.chars().take(SOURCE_CHARS).collect(),
+            source: said.words.chars().take(SOURCE_CHARS_MAX).collect(),
         };
         let answer = self.admin.ask(LIMIT, async |mut client: Client| {
             let answer = client.announce_failover(request).await;
