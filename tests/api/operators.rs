@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_lab::metrics::gauge;
 use tidegate_lab::service::PARTITION;
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1;
@@ -73,11 +74,9 @@ fn a_drained_node_is_never_named_and_its_waits_end() {
                 let parked = waiting.wait_until_fresh(request.clone());
                 let drained = async {
                     // Parked before it is drained: else it would never have been there.
-                    let parked = "tidegate_parked_waits";
+                    let admin = stage.service.admin_address();
                     until("the wait is parked", LIMIT, || async {
-                        let page = metrics(stage).await?;
-                        let parked = |line: &str| line.starts_with(parked) && !line.ends_with(" 0");
-                        Ok(page.lines().any(parked))
+                        Ok(gauge(admin, "parked_waits", &[]).await? > 0)
                     })
                     .await
                     .expect("it parks");
@@ -109,17 +108,6 @@ fn a_drained_node_is_never_named_and_its_waits_end() {
         .await
         .expect("it serves again");
     });
-}
-
-/// The metrics page, over a connection of its own.
-async fn metrics(stage: &Stage) -> anyhow::Result<String> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut connection = tokio::net::TcpStream::connect(stage.service.admin_address()).await?;
-    let request = "GET /metrics HTTP/1.1\r\nHost: tidegate\r\nConnection: close\r\n\r\n";
-    connection.write_all(request.as_bytes()).await?;
-    let mut page = String::new();
-    connection.read_to_string(&mut page).await?;
-    Ok(page)
 }
 
 #[test]

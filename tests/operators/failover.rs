@@ -1,11 +1,12 @@
 //! A failover that loses writes, as operators see it: events, epochs, losses, and who was told.
 
+use tidegate_lab::metrics::counter;
 use tidegate_lab::postgres::{Lsn, Stop};
+use tidegate_lab::service::PARTITION;
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1;
 use tidegate_proto::v1::notice::Kind;
 use tidegate_proto::v1::watch_events_response::Event;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::stage::{Stage, Watcher};
 
@@ -166,9 +167,9 @@ async fn deposed(stage: &Stage, watcher: &mut Watcher, epoch: &str, capture: &st
     let partition = stage.service.partition().await.expect("listed");
     let alarm = partition.alarms.first().expect("an alarm");
     assert!(alarm.starts_with("DEPOSED_WRITE: ") && alarm.contains(epoch), "{alarm}");
-    let counted = "tidegate_deposed_writes_total{partition=\"main\"} 2";
-    let page = metrics(stage).await;
-    assert!(page.lines().any(|line| line == counted), "{page}");
+    let labels = [("partition", PARTITION)];
+    let counted = counter(stage.service.admin_address(), "deposed_writes", &labels).await;
+    assert_eq!(counted.expect("a page"), 2);
     // Whatever comes next, it is not told again.
     let hint = ["failover-notify", "--patroni", "--", "on_start", "replica", "demo"];
     stage.shows(&hint).await;
@@ -178,14 +179,4 @@ async fn deposed(stage: &Stage, watcher: &mut Watcher, epoch: &str, capture: &st
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-async fn metrics(stage: &Stage) -> String {
-    let admin = stage.service.admin_address();
-    let mut connection = tokio::net::TcpStream::connect(admin).await.expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
-    connection.write_all(request.as_bytes()).await.expect("sent");
-    let mut page = String::new();
-    connection.read_to_string(&mut page).await.expect("a page");
-    page
 }
