@@ -301,6 +301,8 @@ impl<S: TokenStore> Sessions<S> {
                 Ok(kept) => {
                     stored = Some(kept.stored);
                     named.record = Ok(Some(kept.record));
+                    // As after a lookup: what is there now may lack what was there then.
+                    named.guard = self.guard.load_full();
                 }
                 Err(error) if reach.record_must => return Err(error.into()),
                 Err(error) => {

@@ -34,6 +34,19 @@ async fn a_subject_is_unknown_until_a_leader_sample_sent_after_the_start_and_the
 }
 
 #[tokio::test]
+async fn a_record_raised_meanwhile_is_worth_what_the_store_is_by_then() {
+    let world = starting();
+    let looked_up = world.holder("alice", &[]).await;
+    let sent_at = world.started_at + Duration::from_millis(1);
+    world.sessions.sampled(P1, sent_at);
+    let change = Change::joining(saw(KEY1, 5));
+    let raised = world.sessions.adopt(looked_up.clone(), change).await.expect("it answers");
+    assert_eq!(raised.known(KEY1, &ON), Known::Yes);
+    assert_eq!(raised.barrier(P1), Some(sent_at), "what is kept now is believed no further");
+    assert_eq!(looked_up.ignorance(KEY1, &ON), Some(Ignorance::StoreLost));
+}
+
+#[tokio::test]
 async fn the_barrier_binds_only_those_who_name_a_subject() {
     let world = starting();
     let tokens = [world.sealed(&saw(KEY1, 5))];

@@ -265,7 +265,9 @@ impl State {
         let branches = tree.branches.iter().enumerate();
         let elsewhere = branches.filter(|(index, branch)| {
             let found = tree.row_before(*index);
-            let restarted = found.is_some_and(|row| row.timeline == branch.epoch.timeline);
+            // Who lost its facts cannot tell a restart without a row from another line.
+            let known = !self.check.forgot;
+            let restarted = known && found.is_some_and(|row| row.timeline == branch.epoch.timeline);
             !restarted && !on_line(branch.epoch)
         });
         elsewhere.map(|(_, branch)| branch.server).collect()

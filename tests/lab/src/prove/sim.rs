@@ -17,7 +17,7 @@ const TWICE: u64 = 200;
 /// How long each missing rule is looked for, and how long it is survived.
 const TRIES: Tries = Tries { seeds_max: 4_000, catches: 3, survived_max: u64::MAX };
 /// Worlds of each profile besides: some faults need a world of their own and happen there once.
-const OF_EACH_PROFILE: u64 = 120;
+const OF_EACH_PROFILE: u64 = 200;
 /// Worlds between two lines of progress.
 const PROGRESS: u64 = 250;
 

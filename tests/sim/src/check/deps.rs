@@ -83,6 +83,20 @@ impl Deps {
         }
     }
 
+    /// What the store forgot since it was looked up is in no holder of a call that has raised the
+    /// record since, but in its token.
+    pub(crate) fn forget_as(&mut self, record: &Self, carried: Option<&Self>) {
+        let stands = |held: &Self, dep: &Dep, forgotten: bool| {
+            let same = |one: &&Dep| (one.tip, one.wrote) == (dep.tip, dep.wrote);
+            held.all.iter().filter(same).any(|one| one.forgotten == forgotten)
+        };
+        for dep in &mut self.all {
+            let kept =
+                stands(record, dep, false) || carried.is_some_and(|own| stands(own, dep, false));
+            dep.forgotten |= stands(record, dep, true) && !kept;
+        }
+    }
+
     /// Notes that the marks of an epoch are gone without being judged.
     pub(crate) fn unmark(&mut self, epoch: Option<Epoch>, why: Corner, world: &World) {
         let line = epoch.and_then(|epoch| world.line(epoch));

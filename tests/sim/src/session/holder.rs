@@ -30,6 +30,8 @@ pub(crate) struct Holder {
 #[derive(Clone, Debug)]
 struct Named {
     subject: usize,
+    /// The instance that looked it up.
+    at: usize,
     record: Option<SessionToken>,
     guard: StoreGuard<PartitionId, Instant>,
     looked_at: Instant,
@@ -163,7 +165,7 @@ impl State {
             deps.join(&self.store.deps[subject], &self.world);
             // Read after the lookup: what the store forgot before it is known by then.
             let guard = self.instances[at].guard.clone();
-            Named { subject, record, guard, looked_at: self.instant() }
+            Named { subject, at, record, guard, looked_at: self.instant() }
         });
         let merged = SessionToken::new();
         let mut holder = Holder { carried, tokens, raised: false, named, room, merged };
@@ -238,6 +240,8 @@ impl State {
                 let kept = self.store.update(named.subject, &part, now);
                 fifth[1] = pushed_out(&before, &part, &kept);
                 named.record = Some(kept);
+                // The store may have forgotten since the lookup.
+                named.guard = self.instances[named.at].guard.clone();
             }
         }
         if let Some(part) = part_of(change, &holder.carried, reach.token) {

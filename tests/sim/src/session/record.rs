@@ -112,6 +112,10 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             }
             let change = learned.change(state.now);
             let fifth = state.adopt(&mut holder, &change);
+            let own = &state.devices[device];
+            if let Some(subject) = own.subject {
+                deps.forget_as(&state.store.deps[subject], own.carries.then_some(&own.deps));
+            }
             for epoch in holder.without(fifth.iter().flatten()) {
                 deps.unmark(Some(epoch), Corner::FifthLife, &state.world);
             }
