@@ -3,15 +3,15 @@
 //!
 //! It decides nothing and waits for nobody: a watcher that is too slow is told how much it missed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::instant::Instant;
-use tidegate_core::leader::Leadership;
-use tidegate_core::lineage::{Epoch, History, LineageRow};
+use tidegate_core::lineage::{Epoch, History};
+use tidegate_core::partition::Notable;
 use tidegate_core::position::Position;
-use tidegate_core::views::{NodeId, Quarantine};
+use tidegate_core::views::NodeId;
 use tokio::sync::broadcast;
 
 use crate::clock::Clock;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 const EVENTS_KEPT: usize = 256;
 /// How long one write on a deposed leader is an alarm.
 const DEPOSED_ALARM: Duration = Duration::from_secs(300);
-/// Deposed epochs that were alarmed about; beyond that the oldest may be again.
+/// Deposed epochs that were alarmed about; beyond that the one alarmed about first may be again.
 const DEPOSED_MAX: usize = 64;
 
 /// One thing that happened.
@@ -35,34 +35,8 @@ pub struct Happened {
 /// What can happen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happening {
-    /// Who leads has changed.
-    Leadership(Leadership),
-    /// An epoch was placed.
-    EpochPlaced(LineageRow),
-    /// A node serves no session any more.
-    Quarantined(NodeId, Quarantine),
-    /// An operator vouched for a node.
-    Resumed(NodeId),
-    /// An operator said who leads.
-    Verdict {
-        /// The epoch that leads.
-        winner: Epoch,
-        /// Those set aside.
-        aside: Vec<Epoch>,
-    },
-    /// A server was restored below what was seen of it.
-    Restored {
-        /// Which.
-        node: NodeId,
-        /// The epoch its log begins with.
-        epoch: Epoch,
-    },
-    /// Two sources disagree about where an epoch came from.
-    RowConflict(Epoch),
-    /// The lineage row of the leader's epoch could not be written.
-    RowUnwritable(Epoch),
-    /// A node answers as another database.
-    ForeignSystem(NodeId),
+    /// What the core finds notable.
+    Noted(Notable),
     /// A write on a deposed leader was recorded.
     Deposed {
         /// The epoch it was made in.
@@ -98,8 +72,8 @@ pub(super) struct Feed {
 /// Writes on deposed leaders that were recorded.
 #[derive(Debug, Default)]
 struct Deposed {
-    /// Their epochs.
-    alarmed: BTreeSet<Epoch>,
+    /// Their epochs, as they came.
+    alarmed: VecDeque<Epoch>,
     /// The last one, and when.
     last: Option<(Epoch, Instant)>,
 }
@@ -145,9 +119,12 @@ impl Feed {
     pub(super) fn deposed(&self, epoch: Epoch, position: Position) -> bool {
         let mut deposed = self.deposed.lock().unwrap_or_else(PoisonError::into_inner);
         deposed.last = Some((epoch, self.clock.now()));
-        let is_first = deposed.alarmed.insert(epoch);
-        while deposed.alarmed.len() > DEPOSED_MAX {
-            deposed.alarmed.pop_first();
+        let is_first = !deposed.alarmed.contains(&epoch);
+        if is_first {
+            deposed.alarmed.push_back(epoch);
+        }
+        if deposed.alarmed.len() > DEPOSED_MAX {
+            deposed.alarmed.pop_front();
         }
         drop(deposed);
         if is_first {
@@ -180,11 +157,11 @@ mod tests {
         let feed = Feed::new(Clock::new());
         let mut slow = feed.watch();
         for life in 0..300 {
-            feed.tell(Happening::RowConflict(epoch(life)));
+            feed.tell(Happening::Noted(Notable::RowConflict(epoch(life))));
         }
         assert_eq!(slow.try_recv(), Err(TryRecvError::Lagged(44)));
         let next = slow.try_recv().map(|happened| happened.what);
-        assert_eq!(next, Ok(Happening::RowConflict(epoch(44))));
+        assert_eq!(next, Ok(Happening::Noted(Notable::RowConflict(epoch(44)))));
     }
 
     #[test]
@@ -197,6 +174,16 @@ mod tests {
         assert!(!feed.deposed(epoch(1), Position::START));
         assert!(watcher.try_recv().is_ok());
         assert_eq!(watcher.try_recv(), Err(TryRecvError::Empty));
+    }
+
+    #[test]
+    fn of_many_deposed_epochs_the_last_is_told_of_once_whichever_it_is() {
+        let feed = Feed::new(Clock::new());
+        for life in 2..100 {
+            assert!(feed.deposed(epoch(life), Position::START));
+        }
+        assert!(feed.deposed(epoch(1), Position::START));
+        assert!(!feed.deposed(epoch(1), Position::START), "the lowest is not the oldest");
     }
 
     #[test]

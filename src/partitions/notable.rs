@@ -10,17 +10,7 @@ use super::feed::{Feed, Happening};
 /// Logs what the core found notable, and tells whoever watches.
 pub(super) fn report(info: &PartitionInfo, feed: &Feed, notable: Notable) {
     log(info, &notable);
-    feed.tell(match notable {
-        Notable::Leadership(leadership) => Happening::Leadership(leadership),
-        Notable::Quarantined(node, why) => Happening::Quarantined(node, why),
-        Notable::RowConflict(epoch) => Happening::RowConflict(epoch),
-        Notable::NewEpoch { row, unknown: _ } => Happening::EpochPlaced(row),
-        Notable::Restored(node, epoch) => Happening::Restored { node, epoch },
-        Notable::Verdict(winner, aside) => Happening::Verdict { winner, aside },
-        Notable::Resumed(node) => Happening::Resumed(node),
-        Notable::RowUnwritable(epoch) => Happening::RowUnwritable(epoch),
-        Notable::ForeignSystem(node) => Happening::ForeignSystem(node),
-    });
+    feed.tell(Happening::Noted(notable));
 }
 
 fn log(info: &PartitionInfo, notable: &Notable) {

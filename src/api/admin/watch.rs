@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::stream::{BoxStream, SelectAll, StreamExt, unfold};
 use tidegate_core::instant::Instant;
 use tidegate_core::leader::{Contender, Leadership};
+use tidegate_core::partition::Notable;
 use tidegate_core::token::PartitionId;
 use tidegate_proto::v1;
 use tidegate_proto::v1::watch_events_response::Event;
@@ -187,36 +188,7 @@ fn news(
 
 fn event(handle: &PartitionHandle, what: Happening) -> Event {
     match what {
-        Happening::Leadership(leadership) => leadership_event(handle, &leadership),
-        Happening::EpochPlaced(row) => Event::EpochPlaced(v1::EpochPlaced {
-            epoch: row.epoch.to_string(),
-            parent: text(row.parent),
-            fork: row.parent.map(|_| epochs::fork(row.fork)),
-        }),
-        Happening::Quarantined(node, why) => Event::NodeQuarantined(v1::NodeQuarantined {
-            node: name(handle, node),
-            reason: quarantined(why),
-        }),
-        Happening::Resumed(node) => {
-            Event::NodeResumed(v1::NodeResumed { node: name(handle, node) })
-        }
-        Happening::Verdict { winner, aside } => Event::VerdictGiven(v1::VerdictGiven {
-            epoch: winner.to_string(),
-            aside_epochs: aside.iter().map(ToString::to_string).collect(),
-        }),
-        Happening::Restored { node, epoch } => Event::NodeRestored(v1::NodeRestored {
-            node: name(handle, node),
-            epoch: epoch.to_string(),
-        }),
-        Happening::RowConflict(epoch) => {
-            Event::RowConflict(v1::RowConflict { epoch: epoch.to_string() })
-        }
-        Happening::RowUnwritable(epoch) => {
-            Event::RowUnwritable(v1::RowUnwritable { epoch: epoch.to_string() })
-        }
-        Happening::ForeignSystem(node) => {
-            Event::ForeignSystem(v1::ForeignSystem { node: name(handle, node) })
-        }
+        Happening::Noted(notable) => noted(handle, notable),
         Happening::Deposed { epoch, position } => Event::DeposedWrite(v1::DeposedWrite {
             epoch: epoch.to_string(),
             position: position.to_string(),
@@ -226,6 +198,39 @@ fn event(handle: &PartitionHandle, what: Happening) -> Event {
             node: said.node.map_or_else(String::new, |node| name(handle, node)),
             new_leader_node: said.new_leader.map_or_else(String::new, |node| name(handle, node)),
         }),
+    }
+}
+
+fn noted(handle: &PartitionHandle, notable: Notable) -> Event {
+    match notable {
+        Notable::Leadership(leadership) => leadership_event(handle, &leadership),
+        Notable::NewEpoch { row, unknown: _ } => Event::EpochPlaced(v1::EpochPlaced {
+            epoch: row.epoch.to_string(),
+            parent: text(row.parent),
+            fork: row.parent.map(|_| epochs::fork(row.fork)),
+        }),
+        Notable::Quarantined(node, why) => Event::NodeQuarantined(v1::NodeQuarantined {
+            node: name(handle, node),
+            reason: quarantined(why),
+        }),
+        Notable::Resumed(node) => Event::NodeResumed(v1::NodeResumed { node: name(handle, node) }),
+        Notable::Verdict(winner, aside) => Event::VerdictGiven(v1::VerdictGiven {
+            epoch: winner.to_string(),
+            aside_epochs: aside.iter().map(ToString::to_string).collect(),
+        }),
+        Notable::Restored(node, epoch) => Event::NodeRestored(v1::NodeRestored {
+            node: name(handle, node),
+            epoch: epoch.to_string(),
+        }),
+        Notable::RowConflict(epoch) => {
+            Event::RowConflict(v1::RowConflict { epoch: epoch.to_string() })
+        }
+        Notable::RowUnwritable(epoch) => {
+            Event::RowUnwritable(v1::RowUnwritable { epoch: epoch.to_string() })
+        }
+        Notable::ForeignSystem(node) => {
+            Event::ForeignSystem(v1::ForeignSystem { node: name(handle, node) })
+        }
     }
 }
 
