@@ -81,11 +81,10 @@ pub struct Timeouts {
     pub backoff_max: Duration,
 }
 
-/// The longest pause between two attempts to connect is the interval of an idle service, so that a
-/// server that is back is seen as soon as one that was never gone; but not below this, however
-/// often a service polls.
+/// The shortest limit of the pause between two attempts to connect, however often a service polls.
 const BACKOFF_LEAST: Duration = Duration::from_millis(100);
-/// And not above this, however seldom it polls.
+/// The longest, however seldom it polls; between them it is the interval of an idle service, so that
+/// a server that is back is seen as soon as one that was never gone.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 impl Timeouts {
