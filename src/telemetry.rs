@@ -27,7 +27,7 @@ use partition::{Families, SeenAt};
 use table::Table;
 
 pub use labels::{
-    Agreement, Answer, Code, Label, Method, PollOutcome, SessionKind, Verdict, WaitEnd,
+    Admission, Agreement, Answer, Code, Label, Method, PollOutcome, SessionKind, WaitEnd,
 };
 pub use logs::{LogError, LogFormat, start_logs};
 pub use partition::{NodeTelemetry, PartitionTelemetry};
@@ -257,8 +257,8 @@ mod tests {
         let telemetry = telemetry();
         let main = telemetry.partition("main");
         main.wait(WaitEnd::TimedOut, Duration::from_millis(50));
-        main.fallback(Verdict::Admitted);
-        main.fallback(Verdict::Refused);
+        main.fallback(Admission::Admitted);
+        main.fallback(Admission::Refused);
         main.cap_in_force(100);
         main.node("pg-1").polled(PollOutcome::TimedOut);
         telemetry.called(Method::SelectReplica, Code::OK, Duration::from_millis(1));
@@ -325,7 +325,7 @@ mod tests {
     fn two_handles_of_one_partition_count_together() {
         let telemetry = telemetry();
         for _ in 0..2 {
-            telemetry.partition("main").fallback(Verdict::Admitted);
+            telemetry.partition("main").fallback(Admission::Admitted);
         }
         let line = "tidegate_fallbacks_total{partition=\"main\",verdict=\"admitted\"} 2";
         has(&telemetry.encode(), line);

@@ -22,7 +22,7 @@ use tracing::warn;
 
 use super::feed::{Announcement, Feed, Happened, Happening};
 use crate::clock::Clock;
-use crate::telemetry::{PartitionTelemetry, Verdict};
+use crate::telemetry::{Admission, PartitionTelemetry};
 
 /// Events one partition may have in its queue; a caller beyond that waits for room.
 pub(super) const EVENTS_MAX: usize = 16_384;
@@ -370,8 +370,8 @@ impl PartitionHandle {
         // A panic elsewhere leaves the cap as it was: it is one number.
         let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = cap.try_admit(now, &self.guards);
-        let verdict = if admitted.is_ok() { Verdict::Admitted } else { Verdict::Refused };
-        self.telemetry.fallback(verdict);
+        let admission = if admitted.is_ok() { Admission::Admitted } else { Admission::Refused };
+        self.telemetry.fallback(admission);
         admitted
     }
 }

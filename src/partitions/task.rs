@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::feed::Feed;
 use super::handle::{Ask, EVENTS_MAX, Health};
-use super::noticed::Noticed;
+use super::node_seen::NodeSeen;
 use super::{PartitionHandle, PartitionInfo, notable};
 use crate::clock::Clock;
 use crate::ports::{self, Command, Demand, FactStore, Reading, SourceErrorClass};
@@ -208,9 +208,9 @@ impl<F: FactStore> PartitionTask<F> {
         match reading {
             Reading::Observed { observation, faults } => {
                 let sent_at = observation.sent_at;
-                let before = Noticed::of(self.partition.snapshot(), node);
+                let before = NodeSeen::of(self.partition.snapshot(), node);
                 self.handle(Event::Observed(observation));
-                self.notice(node, before);
+                self.note_change(node, before);
                 let fault = faults.first().map(ToString::to_string);
                 self.note(node, (sent_at, true), fault.or_else(|| self.row_error_of(node)));
                 self.report(node, sent_at);
@@ -258,8 +258,8 @@ impl<F: FactStore> PartitionTask<F> {
     }
 
     /// Counts and logs what an answered poll changed of a node.
-    fn notice(&mut self, node: NodeId, before: Option<Noticed>) {
-        let Some(now) = Noticed::of(self.partition.snapshot(), node) else { return };
+    fn note_change(&mut self, node: NodeId, before: Option<NodeSeen>) {
+        let Some(now) = NodeSeen::of(self.partition.snapshot(), node) else { return };
         let Some(telemetry) = self.nodes.get(node.index()) else { return };
         let name = self.info.nodes.get(node.index()).map(|info| info.name.as_str());
         let partition = self.info.name.as_str();

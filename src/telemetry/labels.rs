@@ -168,14 +168,14 @@ labels!(PollOutcome {
 
 /// What the cap said to a fallback.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Verdict {
+pub enum Admission {
     /// The leader bears it.
     Admitted,
     /// It does not.
     Refused,
 }
 
-labels!(Verdict { Admitted = "admitted", Refused = "refused", });
+labels!(Admission { Admitted = "admitted", Refused = "refused", });
 
 /// A method of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -14,7 +14,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::routing::Reason;
 use tidegate_core::token::NoticeKind;
 
-use super::labels::{Agreement, Answer, Label, PollOutcome, SessionKind, Verdict, WaitEnd, Word};
+use super::labels::{Admission, Agreement, Answer, Label, PollOutcome, SessionKind, WaitEnd, Word};
 use super::table::{Table, cell, place};
 use super::{Durations, FloatGauge, Telemetry, seconds_histogram};
 
@@ -44,7 +44,7 @@ struct AgreementLabels {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct VerdictLabels {
+struct AdmissionLabels {
     partition: Arc<str>,
     verdict: Word,
 }
@@ -79,7 +79,7 @@ pub(super) struct Families {
     selects: Family<SelectLabels, Counter>,
     sessions: Family<SessionLabels, Counter>,
     waits: Durations<WaitLabels>,
-    fallbacks: Family<VerdictLabels, Counter>,
+    fallbacks: Family<AdmissionLabels, Counter>,
     cap: Family<PartitionLabels, Gauge>,
     parked: Family<PartitionLabels, Gauge>,
     losses: Family<LossLabels, Counter>,
@@ -235,7 +235,7 @@ impl PartitionTelemetry {
             selects: Table::new(Answer::ALL.len() * Reason::ALL.len()),
             sessions: Table::new(SessionKind::ALL.len()),
             waits: Table::new(WaitEnd::ALL.len()),
-            fallbacks: Table::new(Verdict::ALL.len()),
+            fallbacks: Table::new(Admission::ALL.len()),
             cap,
             parked,
             losses: Table::new(NoticeKind::ALL.len()),
@@ -282,11 +282,11 @@ impl PartitionTelemetry {
     }
 
     /// Counts what the cap said to one freshness fallback.
-    pub fn fallback(&self, verdict: Verdict) {
+    pub fn fallback(&self, admission: Admission) {
         let own = &*self.0;
-        let fallbacks = own.fallbacks.resolve(place(verdict), || {
-            let (partition, verdict) = (Arc::clone(&own.name), Word(verdict.word()));
-            let labels = VerdictLabels { partition, verdict };
+        let fallbacks = own.fallbacks.resolve(place(admission), || {
+            let (partition, verdict) = (Arc::clone(&own.name), Word(admission.word()));
+            let labels = AdmissionLabels { partition, verdict };
             own.telemetry.0.families.fallbacks.get_or_create_owned(&labels)
         });
         fallbacks.inc();

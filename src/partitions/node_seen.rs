@@ -7,7 +7,7 @@ use tidegate_core::views::{NodeId, Quarantine, ViewRole};
 
 /// What a snapshot says of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Noticed {
+pub(super) struct NodeSeen {
     incarnation: Incarnation,
     /// Up to where it has applied.
     pub(super) applied: Option<Position>,
@@ -16,7 +16,7 @@ pub(super) struct Noticed {
     pub(super) is_beside_leader: bool,
 }
 
-impl Noticed {
+impl NodeSeen {
     /// What is known of `node` now; `None`: it was never seen.
     pub(super) fn of(snapshot: &Snapshot, node: NodeId) -> Option<Self> {
         let view = snapshot.view(node)?;
