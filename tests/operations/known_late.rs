@@ -22,7 +22,7 @@ const TRIES: i64 = 5;
 const POLLED: &str = "select max(query_start)::text from pg_stat_activity \
      where application_name like 'tidegate/%' and query like '%tge1|poll|%' and state = 'idle'";
 
-/// A standby's sample of a life nobody lives: a mark is made of it when the leader's next one comes.
+/// A standby's sample of a life nobody lives: the leader's next sample makes a mark of it.
 async fn sample_of_nobody(stage: &Stage) -> String {
     let sample: String =
         stage.cluster.standby(0).value("select tidegate.sample()").await.expect("a sample");
