@@ -83,8 +83,8 @@ pub struct Timeouts {
 
 /// The shortest limit of the pause between two attempts to connect, however often a service polls.
 const BACKOFF_LEAST: Duration = Duration::from_millis(100);
-/// The longest, however seldom it polls; between them it is the interval of an idle service, so that
-/// a server that is back is seen as soon as one that was never gone.
+/// The longest, however seldom it polls; between them it is the interval of an idle service: a
+/// server that is back is seen as soon as one that was never gone.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 impl Timeouts {
