@@ -31,6 +31,8 @@ pub struct Partition {
     quarantines: Vec<Option<Quarantine>>,
     /// The epoch that led last.
     last: Option<Epoch>,
+    /// The epoch that was found to be a copy's last.
+    restored: Option<Epoch>,
     /// The row being written.
     writing: Option<Epoch>,
     /// The row that was tried last, and when it may be tried again.
@@ -56,6 +58,7 @@ impl Partition {
             paces,
             quarantines,
             last: None,
+            restored: None,
             writing: None,
             row_due: None,
             hurry: None,

@@ -27,6 +27,18 @@ struct Document {
     /// Lives an operator vouched for, as `START.RESET`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     resumed: Vec<String>,
+    /// Nodes that may follow a restored leader.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    followers: Vec<FollowerEntry>,
+}
+
+/// A node that an operator vouched for after its leader had been restored.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FollowerEntry {
+    /// The epoch of the restored leader.
+    epoch: String,
+    node: String,
 }
 
 /// The operator's choice among writable servers.
@@ -74,6 +86,9 @@ struct EpochEntry {
     /// Absent: not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<OriginEntry>,
+    /// Its leader came back as a copy of an older day.
+    #[serde(default)]
+    is_restored: bool,
     ended: bool,
 }
 
@@ -104,6 +119,7 @@ pub(super) fn write(
         flush_starts_page: facts.flush_starts_page,
         replay: facts.replay.map(|shown| shown.map(|position| position.to_string())),
         origin: facts.origin.map(origin_entry),
+        is_restored: facts.is_restored,
         ended: facts.ended,
     };
     let words = facts.words();
@@ -113,9 +129,20 @@ pub(super) fn write(
         aside: verdict.aside.iter().map(ToString::to_string).collect(),
     });
     let resumed = words.resumed().map(|life| format!("{}.{}", life.start, life.reset)).collect();
+    let follower = |(epoch, node): (Epoch, NodeId)| {
+        let node = nodes.get(node.index()).cloned()?;
+        Some(FollowerEntry { epoch: epoch.to_string(), node })
+    };
+    let followers = words.resumed_followers().filter_map(follower).collect();
     let epochs = facts.iter().map(entry).collect();
-    let document =
-        Document { version: VERSION, partition: partition.value(), epochs, verdict, resumed };
+    let document = Document {
+        version: VERSION,
+        partition: partition.value(),
+        epochs,
+        verdict,
+        resumed,
+        followers,
+    };
     let mut text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
     text.push('\n');
     Ok(text)
@@ -152,6 +179,11 @@ pub(super) fn read(text: &str, partition: PartitionId, nodes: &[String]) -> Resu
     }
     for text in &document.resumed {
         facts.words_mut().resume(life(text)?);
+    }
+    for entry in &document.followers {
+        if let Some(node) = node(&entry.node, nodes) {
+            facts.words_mut().resume_follower(epoch(&entry.epoch)?, node);
+        }
     }
     Ok(facts)
 }
@@ -204,6 +236,7 @@ fn facts_of(entry: &EpochEntry, nodes: &[String]) -> Result<EpochFacts, String> 
         flush_starts_page: entry.flush_starts_page,
         replay,
         origin: entry.origin.as_ref().map(origin_of).transpose()?,
+        is_restored: entry.is_restored,
         ended: entry.ended,
     })
 }

@@ -110,6 +110,10 @@ pub(super) fn quarantined(why: Quarantine) -> String {
         Quarantine::TwoBranches => {
             "it shows lineage rows of two branches: clone it anew, then call ResumeNode"
         }
+        Quarantine::FollowedCopy => {
+            "its leader came back as an older copy, and it may be ahead of that: clone it anew, \
+             then call ResumeNode"
+        }
         Quarantine::FormerTwin => "it led a line of its own: clone it anew, then call ResumeNode",
     }
     .to_owned()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::{Origin, Words};
-use crate::lineage::{Epoch, Life};
+use crate::lineage::Epoch;
 use crate::position::Position;
 use crate::views::NodeId;
 
@@ -27,6 +27,8 @@ pub struct EpochFacts {
     pub replay: Option<Option<Position>>,
     /// What it grew from, as far as that was told; `None`: it was not.
     pub origin: Option<Origin>,
+    /// Its leader came back as a copy of an older day: what followed it before may be ahead of it.
+    pub is_restored: bool,
     /// The node was seen in recovery after this epoch.
     pub ended: bool,
 }
@@ -52,6 +54,7 @@ impl EpochFacts {
                 (Some(own), Some(other)) => Some(own.join(other)),
                 (own, other) => own.or(other),
             },
+            is_restored: self.is_restored || other.is_restored,
             ended: self.ended || other.ended,
         }
     }
@@ -119,15 +122,23 @@ impl Facts {
         &mut self.words
     }
 
-    /// An operator vouches for what `node` holds of the epochs it led, except for `writable`.
-    pub fn vouch(&mut self, node: NodeId, writable: Option<Epoch>) -> bool {
-        let led = self.epochs.iter().filter(|(epoch, facts)| {
-            facts.node == Some(node) && writable.is_none_or(|own| own.life != epoch.life)
-        });
-        let lives: Vec<Life> = led.map(|(epoch, _)| epoch.life).collect();
+    /// An operator vouches for what `node` holds of the epochs it led, but for those `excepted`, and
+    /// of what it followed before a leader was restored.
+    pub fn vouch(&mut self, node: NodeId, excepted: impl Fn(Epoch) -> bool) -> bool {
+        let (mut led, mut followed) = (Vec::new(), Vec::new());
+        for (epoch, facts) in &self.epochs {
+            if facts.node != Some(node) {
+                followed.extend(facts.is_restored.then_some(*epoch));
+            } else if !excepted(*epoch) {
+                led.push(epoch.life);
+            }
+        }
         let mut changed = false;
-        for life in lives {
+        for life in led {
             changed |= self.words.resume(life);
+        }
+        for epoch in followed {
+            changed |= self.words.resume_follower(epoch, node);
         }
         changed
     }
@@ -147,6 +158,7 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lineage::Life;
 
     fn epoch(life: i64) -> Epoch {
         Epoch::new(1, Life { start: life, reset: life })
@@ -159,6 +171,7 @@ mod tests {
             flush_starts_page: false,
             replay: None,
             origin: None,
+            is_restored: false,
             ended: true,
         }
     }

@@ -5,11 +5,11 @@
 //! not decide who leads.
 
 use super::{EpochFacts, Facts};
-use crate::evidence::{Evidence, Role};
+use crate::evidence::Role;
 use crate::guards::Guards;
 use crate::lineage::{Epoch, Fork, TimelineHistory};
 use crate::position::Position;
-use crate::views::NodeView;
+use crate::views::{NodeId, NodeView, Observation, Quarantine};
 
 /// What an epoch grew from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,13 +27,16 @@ pub struct Origin {
 pub struct Placed {
     /// What it grew from.
     pub origin: Origin,
-    /// Its leader came back below what it was seen to flush: a copy of an older day.
+    /// Its leader came back below what it was seen to flush, or is another server on its timeline: a
+    /// copy.
     pub is_restored: bool,
 }
 
 /// What a writable node shows of the epoch it leads, besides its last row.
 #[derive(Clone, Copy, Debug)]
 struct Shown<'a> {
+    /// Which it is; `None`: nobody can tell.
+    node: Option<NodeId>,
     epoch: Epoch,
     /// The replay position it froze at; `None` after a clean restart.
     frozen: Option<Position>,
@@ -55,19 +58,25 @@ impl Origin {
     /// `is_durable`: no commit is acknowledged before it is flushed. The answer is `None` in
     /// recovery, and the same however often it is asked.
     pub fn of(
-        (evidence, switches): (&Evidence, Option<&TimelineHistory>),
+        seen: &Observation,
         parent: Option<Epoch>,
         view: Option<&NodeView>,
         facts: &Facts,
         is_durable: bool,
         guards: &Guards,
     ) -> Option<Placed> {
+        let (evidence, switches) = (&seen.evidence, seen.switches.as_ref());
         let Role::Writable { insert, .. } = evidence.role else { return None };
         let epoch = evidence.epoch()?;
         let Some(parent) = parent else { return Some(Self::ROOT.into()) };
+        // Where two servers answer at one address, nobody knows whose life that is.
+        let is_ambiguous = view.is_some_and(|view| {
+            matches!(view.quarantine, Some(Quarantine::SharedIncarnation | Quarantine::Alternating))
+        });
+        let node = (!is_ambiguous).then_some(seen.node);
         let view = view.filter(|view| view.incarnation == evidence.incarnation);
         let first = view.and_then(|view| view.first_writable).unwrap_or(insert);
-        let shown = Shown { epoch, frozen: evidence.replay, first, view, switches };
+        let shown = Shown { node, epoch, frozen: evidence.replay, first, view, switches };
         let known = facts.of(parent);
         // No server goes back to a lower timeline by itself: what does continues nothing we know.
         Some(match epoch.timeline.cmp(&parent.timeline) {
@@ -152,6 +161,12 @@ fn same_timeline(
     else {
         return grown(Fork::Unknown);
     };
+    let restored = || Placed { is_restored: true, ..grown(Fork::Unknown) };
+    let is_another = matches!((known.node, shown.node), (Some(led), Some(node)) if led != node);
+    if is_another && guards.restored() {
+        // Another server: no restart of the one that led.
+        return restored();
+    }
     let (life, flush_seen) = (shown.epoch.life, known.flush_seen);
     let same_start = life.start == parent.life.start;
     if same_start && replay == shown.frozen {
@@ -172,7 +187,7 @@ fn same_timeline(
         Fork::between(recovered, recovered)
     } else if guards.restored() {
         // It has the parent's row, so it grew from that; up to where, and by what, nobody knows.
-        return Placed { is_restored: true, ..grown(Fork::Unknown) };
+        return restored();
     } else {
         Fork::between(recovered, recovered)
     };

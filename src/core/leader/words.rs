@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::lineage::{Epoch, History, Life};
+use crate::views::NodeId;
 
 /// Resumed lives that are remembered; forgetting one makes its node wait for the operator again.
 const RESUMED_MAX: usize = 256;
@@ -26,12 +27,14 @@ pub struct Verdict {
 pub struct Words {
     verdict: Option<Verdict>,
     resumed: BTreeSet<Life>,
+    /// Nodes cloned anew after the leader of an epoch had been restored.
+    followers: BTreeSet<(Epoch, NodeId)>,
 }
 
 impl Words {
     /// Nothing said yet.
     pub const fn new() -> Self {
-        Self { verdict: None, resumed: BTreeSet::new() }
+        Self { verdict: None, resumed: BTreeSet::new(), followers: BTreeSet::new() }
     }
 
     /// The verdict that stands.
@@ -67,11 +70,33 @@ impl Words {
         is_new
     }
 
+    /// The nodes that may follow each restored leader, in storage order.
+    pub fn resumed_followers(&self) -> impl Iterator<Item = (Epoch, NodeId)> + '_ {
+        self.followers.iter().copied()
+    }
+
+    /// Says whether an operator vouched for `node` since the leader of `restored` came back.
+    pub fn is_resumed_follower(&self, restored: Epoch, node: NodeId) -> bool {
+        self.followers.contains(&(restored, node))
+    }
+
+    /// Takes in that `node` may follow a restored leader; says whether anything changed.
+    pub fn resume_follower(&mut self, restored: Epoch, node: NodeId) -> bool {
+        let is_new = self.followers.insert((restored, node));
+        while self.followers.len() > RESUMED_MAX {
+            self.followers.pop_first();
+        }
+        is_new
+    }
+
     /// Joins what another observer was told.
     pub fn join(&mut self, other: &Self) -> bool {
         let mut changed = other.verdict.clone().is_some_and(|verdict| self.judge(verdict));
         for life in &other.resumed {
             changed |= self.resume(*life);
+        }
+        for (restored, node) in &other.followers {
+            changed |= self.resume_follower(*restored, *node);
         }
         changed
     }

@@ -10,7 +10,7 @@ use crate::instant::Instant;
 use crate::leader::{Contender, EpochFacts, Facts, Leadership, Origin, Placed};
 use crate::lineage::{Epoch, Fork, History, LineageRow};
 use crate::trail::Sample;
-use crate::views::{Observation, Quarantine, ViewRole};
+use crate::views::{Observation, ViewRole};
 
 /// The tree as it was told before this instance started, until rows are read.
 pub(super) fn history_of(facts: &Facts) -> History {
@@ -62,10 +62,8 @@ impl Partition {
         let view = self.snapshot.view(seen.node);
         let settings = &self.snapshot.settings;
         let is_durable = settings.async_commits_never;
-        let switches = seen.switches.as_ref();
         let (facts, guards) = (&self.snapshot.facts, &settings.guards);
-        let shown = (&seen.evidence, switches);
-        let placed = Origin::of(shown, parent, view, facts, is_durable, guards);
+        let placed = Origin::of(seen, parent, view, facts, is_durable, guards);
         let Some(Placed { origin, is_restored }) = placed else { return };
         let history = &self.snapshot.history;
         let lacks_rows = origin.parent.is_some_and(|parent| {
@@ -89,7 +87,7 @@ impl Partition {
         history.share(epoch, origin.parent, origin.shared);
         if is_restored {
             history.distrust(epoch);
-            self.keep_out_followers(seen, origin.parent);
+            self.restored = Some(epoch);
         }
         if !of_others {
             let unknown = origin.parent.is_some() && origin.fork == Fork::Unknown;
@@ -99,20 +97,6 @@ impl Partition {
         let is_read = seen.evidence.row.is_some() || seen.rows.is_some();
         if is_restored || (origin.parent.is_none() && is_read && had_rows && !of_others) {
             effects.push(Effect::Emit(Notable::Restored(seen.node, epoch)));
-        }
-    }
-
-    /// A standby that is ahead of a restored leader holds what that has not. When the leader has
-    /// written past it, it may follow again, and show rows that say nothing of what it holds.
-    fn keep_out_followers(&mut self, leader: &Observation, parent: Option<Epoch>) {
-        let Some(end) = leader.evidence.replay.or_else(|| leader.evidence.position()) else {
-            return;
-        };
-        for view in self.snapshot.views.iter_mut().flatten() {
-            let is_ahead = view.applied.is_some_and(|applied| !end.covers(applied));
-            if view.role == ViewRole::Standby && view.row == parent && is_ahead {
-                Arc::make_mut(view).quarantine.get_or_insert(Quarantine::TwoBranches);
-            }
         }
     }
 
@@ -142,8 +126,16 @@ impl Partition {
                     (history.origin(epoch), history.shared(epoch))
                 };
                 let origin = origin.map(|(parent, fork)| Origin { parent, fork, shared });
-                let shown =
-                    EpochFacts { node, flush_seen, flush_starts_page, replay, origin, ended };
+                let is_restored = self.restored == Some(epoch);
+                let shown = EpochFacts {
+                    node,
+                    flush_seen,
+                    flush_starts_page,
+                    replay,
+                    origin,
+                    is_restored,
+                    ended,
+                };
                 facts.join(epoch, shown)
             }
             (Role::Writable { .. }, None) | (Role::Standby { .. }, _) => {

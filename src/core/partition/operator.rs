@@ -7,21 +7,29 @@ use std::sync::Arc;
 use super::{Effect, Notable, Partition};
 use crate::instant::Instant;
 use crate::leader::Verdict;
-use crate::lineage::Incarnation;
+use crate::lineage::{Epoch, Incarnation};
 use crate::views::{NodeId, ViewRole};
 
 impl Partition {
-    /// An operator vouches for what `node` holds, except for what it is writable in now.
+    /// An operator vouches for what `node` holds, except for what it is writable in now. Of a node
+    /// that was not seen lately nobody knows what it is: nothing is taken for granted.
     pub(super) fn resume(&mut self, node: NodeId, now: Instant, effects: &mut Vec<Effect>) {
-        let role = self.snapshot.view(node).map(|view| view.role);
-        let writable = match role {
-            Some(ViewRole::Writable(epoch)) => Some(epoch),
-            Some(ViewRole::Standby) | None => None,
-        };
-        if let Some(Some(view)) = self.snapshot.views.get_mut(node.index()) {
-            Arc::make_mut(view).resume();
+        let max_age = self.snapshot.settings.view_max_age;
+        let Some(Some(view)) = self.snapshot.views.get_mut(node.index()) else { return };
+        if now.since(view.sent_at) > max_age {
+            return;
         }
-        self.facts_dirty |= Arc::make_mut(&mut self.snapshot.facts).vouch(node, writable);
+        let role = view.role;
+        Arc::make_mut(view).resume();
+        let history = Arc::clone(&self.snapshot.history);
+        // The restarts before the one it lives in are of the same log.
+        let is_live = |epoch: Epoch| match role {
+            ViewRole::Writable(own) => {
+                own.timeline == epoch.timeline && history.descends(own, epoch)
+            }
+            ViewRole::Standby => false,
+        };
+        self.facts_dirty |= Arc::make_mut(&mut self.snapshot.facts).vouch(node, is_live);
         effects.push(Effect::Emit(Notable::Resumed(node)));
         self.after_a_word(now, effects);
     }

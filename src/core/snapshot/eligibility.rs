@@ -2,6 +2,7 @@
 
 use super::Snapshot;
 use crate::instant::Instant;
+use crate::leader::EpochFacts;
 use crate::lineage::{Epoch, Incarnation};
 use crate::views::{NodeId, NodeView, Place, Quarantine, ViewRole};
 
@@ -93,8 +94,14 @@ impl Snapshot {
     /// Why nobody is served by a node until its incarnation changes or an operator resumes it.
     pub fn quarantine(&self, node: NodeId) -> Option<Quarantine> {
         let view = self.view(node)?;
-        let twin = self.is_former_twin(node, view);
-        view.quarantine.or_else(|| twin.then_some(Quarantine::FormerTwin))
+        let by_facts = || {
+            if self.is_former_twin(node, view) {
+                Some(Quarantine::FormerTwin)
+            } else {
+                self.followed_a_restored_leader(node).then_some(Quarantine::FollowedCopy)
+            }
+        };
+        view.quarantine.or_else(by_facts)
     }
 
     /// It led an epoch that is off every head's chain and did not just restart on its timeline, and
@@ -103,9 +110,9 @@ impl Snapshot {
     /// One that still leads that epoch is no former twin; it serves nobody for other reasons.
     fn is_former_twin(&self, node: NodeId, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
-        let restarted = |epoch: Epoch| {
+        let restarted = |epoch: Epoch, facts: &EpochFacts| {
             let parent = self.history.origin(epoch).and_then(|(parent, _)| parent);
-            parent.is_some_and(|parent| parent.timeline == epoch.timeline)
+            parent.is_some_and(|parent| parent.timeline == epoch.timeline) && !facts.is_restored
         };
         let is_own_root =
             |epoch: Epoch| self.history.origin(epoch).is_some_and(|(parent, _)| parent.is_none());
@@ -119,9 +126,24 @@ impl Snapshot {
                 facts.node == Some(node)
                     && view.role != ViewRole::Writable(epoch)
                     && !self.facts.words().is_resumed(epoch.life)
-                    && !restarted(epoch)
+                    && !restarted(epoch, &facts)
                     && !self.went_on_unwritten(node, epoch, &heads)
                     && !heads.iter().any(|head| self.history.descends(*head, epoch))
+            })
+    }
+
+    /// A leader of this line came back as a copy of an older day, and the node may have followed
+    /// what it was before: ahead of it, and then along with it, whatever row it shows.
+    fn followed_a_restored_leader(&self, node: NodeId) -> bool {
+        let heads = self.leadership.heads();
+        let (facts, history) = (&self.facts, &self.history);
+        self.settings.guards.restored()
+            && !self.leadership.is_split()
+            && facts.iter().any(|(epoch, known)| {
+                known.is_restored
+                    && known.node != Some(node)
+                    && !facts.words().is_resumed_follower(epoch, node)
+                    && heads.iter().any(|head| history.descends(*head, epoch))
             })
     }
 

@@ -36,6 +36,8 @@ pub enum Quarantine {
     Alternating,
     /// It shows, or showed in this incarnation, rows of two branches.
     TwoBranches,
+    /// Its leader came back as a copy of an older day: it may hold what that has not.
+    FollowedCopy,
     /// It led an epoch off the leader's line: its files may hold that, whatever rows it shows.
     FormerTwin,
 }

@@ -27,6 +27,7 @@ fn facts() -> Facts {
         flush_starts_page: false,
         replay,
         origin: None,
+        is_restored: false,
         ended,
     };
     let mut facts = Facts::new();
@@ -39,7 +40,8 @@ fn facts() -> Facts {
     facts.join(epoch(2), EpochFacts { origin: grown(1, between), ..of(1, Some(None), true) });
     let promoted = Some(Some(Lsn::new(1 << 40).into()));
     let origin = grown(2, Fork::Unbounded);
-    facts.join(epoch(3), EpochFacts { origin, ..of(1, promoted, false) });
+    facts.words_mut().resume_follower(epoch(3), NodeId::new(0));
+    facts.join(epoch(3), EpochFacts { origin, is_restored: true, ..of(1, promoted, false) });
     let aside = [epoch(1), epoch(2)].into();
     facts.words_mut().judge(Verdict { number: 3, winner: epoch(3), aside });
     facts.words_mut().resume(epoch(1).life);

@@ -196,6 +196,7 @@ impl Stage {
             flush_starts_page: false,
             replay: Some(replay.flatten()),
             origin: None,
+            is_restored: false,
             ended: rest.contains(&"ended"),
         };
         self.facts.join(epoch(led), facts);
