@@ -54,7 +54,11 @@ impl Words {
 
     /// Takes a verdict in; the highest number stands. Says whether anything changed.
     pub fn judge(&mut self, verdict: Verdict) -> bool {
-        let stands = self.verdict.as_ref().is_some_and(|known| known.number >= verdict.number);
+        // Were the numbers used up, the last word counts.
+        let stands = self
+            .verdict
+            .as_ref()
+            .is_some_and(|known| known.number >= verdict.number && known.number != u64::MAX);
         if !stands {
             self.verdict = Some(verdict);
         }
@@ -105,10 +109,22 @@ impl Words {
     /// winner.
     pub fn sets_aside(&self, epoch: Epoch, history: &History) -> bool {
         let Some(verdict) = &self.verdict else { return false };
-        let nearest = history
-            .chain(epoch)
-            .find(|grown| *grown == verdict.winner || verdict.aside.contains(grown));
-        nearest.is_some_and(|nearest| nearest != verdict.winner)
+        // A winner that restarts before its row stands shows its parent under the same number again.
+        let parent = |epoch| history.origin(epoch).and_then(|(parent, _)| parent);
+        let is_again = |grown: &Epoch| {
+            grown.timeline == verdict.winner.timeline
+                && parent(*grown).is_some()
+                && parent(*grown) == parent(verdict.winner)
+        };
+        for grown in history.chain(epoch) {
+            if verdict.aside.contains(&grown) {
+                return true;
+            }
+            if grown == verdict.winner || is_again(&grown) {
+                return false;
+            }
+        }
+        false
     }
 
     /// Says whether `leader` is the verdict's winner or went on from it by restarts alone.

@@ -168,7 +168,8 @@ impl History {
     /// that was read: no crash takes such a row away.
     pub fn went_on_without(&self, parent: Epoch, epoch: Epoch) -> bool {
         self.links.iter().any(|(child, link)| {
-            *child != epoch
+            // A later life's row says nothing of a life that was seen late.
+            (child.life.start, child.life.reset) < (epoch.life.start, epoch.life.reset)
                 && link.has_row
                 && link.parent == Some(parent)
                 && child.timeline == parent.timeline

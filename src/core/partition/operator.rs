@@ -45,7 +45,7 @@ impl Partition {
         let others = self.writable().into_iter().filter(|one| one.node != node);
         let aside = others.map(|one| one.epoch).filter(|epoch| *epoch != winner).collect();
         let words = self.snapshot.facts.words();
-        let number = words.verdict().map_or(1, |verdict| verdict.number + 1);
+        let number = words.verdict().map_or(1, |verdict| verdict.number.saturating_add(1));
         let verdict = Verdict { number, winner, aside };
         let told = Notable::Verdict(winner, verdict.aside.iter().copied().collect());
         let facts = Arc::make_mut(&mut self.snapshot.facts);

@@ -110,9 +110,22 @@ impl Snapshot {
     /// One that still leads that epoch is no former twin; it serves nobody for other reasons.
     fn is_former_twin(&self, node: NodeId, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
+        // Up the restarts on one timeline: where that comes to a line whose head has left the timeline
+        // since, PostgreSQL itself refuses a log that went on past the fork.
         let restarted = |epoch: Epoch, facts: &EpochFacts| {
-            let parent = self.history.origin(epoch).and_then(|(parent, _)| parent);
-            parent.is_some_and(|parent| parent.timeline == epoch.timeline) && !facts.is_restored
+            let mut grown = self.history.chain(epoch).skip(1);
+            let is_left = |grown: Epoch| {
+                heads.iter().all(|head| {
+                    head.timeline > epoch.timeline && self.history.descends(*head, grown)
+                })
+            };
+            !facts.is_restored
+                && grown.by_ref().take_while(|e| e.timeline == epoch.timeline).any(is_left)
+        };
+        // A server that leads again on the same timeline was restarted or restored whole.
+        let leads_on = |epoch: Epoch| match view.role {
+            ViewRole::Writable(own) => own.timeline == epoch.timeline && heads.contains(&own),
+            ViewRole::Standby => false,
         };
         let is_own_root =
             |epoch: Epoch| self.history.origin(epoch).is_some_and(|(parent, _)| parent.is_none());
@@ -127,6 +140,7 @@ impl Snapshot {
                     && view.role != ViewRole::Writable(epoch)
                     && !self.facts.words().is_resumed(epoch.life)
                     && !restarted(epoch, &facts)
+                    && !leads_on(epoch)
                     && !self.went_on_unwritten(node, epoch, &heads)
                     && !heads.iter().any(|head| self.history.descends(*head, epoch))
             })

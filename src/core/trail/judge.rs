@@ -151,6 +151,12 @@ impl Line<'_> {
         })
     }
 
+    /// Says whether a mark only demands, and another epoch than its own is current.
+    pub(super) fn is_demand_of_another(&self, epoch: Epoch, mark: &Mark) -> bool {
+        let is_demand = !mark.has_write() && mark.saw.is_none();
+        is_demand && !self.leadership.heads().iter().all(|head| *head == epoch)
+    }
+
     pub(super) fn knows_alive(&self, epoch: Epoch) -> bool {
         self.leadership.leader().is_some_and(|leader| self.history.descends(leader.epoch, epoch))
     }

@@ -265,6 +265,14 @@ impl Work<'_, '_> {
             self.ready.floor.demand(epoch, mark.floor);
             return;
         }
+        if self.line.is_demand_of_another(epoch, mark) && self.line.guards.unknown_upward() {
+            // It stands for something that is not known: another leader's sample says nothing of it.
+            let Some(sample) = self.fresh() else { return };
+            self.demand(sample);
+            self.ready.raise.drop.push((self.asked.key, epoch, *mark));
+            self.join(sample.epoch, Mark::demand(sample.position));
+            return;
+        }
         match self.line.judge(epoch, mark) {
             Judged::Alive if self.line.is_beyond_leader(epoch, mark.floor) => {
                 self.beyond_leader(epoch, *mark);
