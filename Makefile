@@ -32,7 +32,7 @@ prove: tools ## Tries for ten minutes to break what is promised; FROM=n tries ot
 	@target/debug/install
 	@target/debug/prove $(if $(FROM),--from $(FROM)) $(ARGS)
 
-soak: ## Plays what befalls servers, SUITE=failover|all; ROUNDS or MINUTES, ARGS='--seed n'.
+soak: ## Plays what befalls servers, SUITE=failover|patroni|all; ROUNDS or MINUTES, ARGS='--seed n'.
 	@echo "building the soak: minutes the first time"
 	@cargo build -q $(TEST_BUILD) --bins
 	@target/debug/install

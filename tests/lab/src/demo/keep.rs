@@ -25,6 +25,8 @@ pub(super) async fn keep(stage: &Stage) -> Result<()> {
     let (data, admin) = (stage.service.endpoint(), stage.service.admin_endpoint());
     line("\n  What tidegate sees, and what it decided so far:");
     line(&format!("    curl {admin}/readyz"));
+    line(&format!("    target/debug/tidegate epochs --admin {admin}"));
+    line(&format!("    target/debug/tidegate events --follow --admin {admin}"));
     line(&format!("    curl -s {admin}/metrics | grep -e replica_lag -e selects"));
     line("\n  Ask it (the API describes itself to grpcurl):");
     let plain = |at: &str| at.trim_start_matches("http://").to_owned();
@@ -35,6 +37,8 @@ pub(super) async fn keep(stage: &Stage) -> Result<()> {
     ask("Record", r#"{"session": {"subject": "you"}, "evidence": "WHAT capture() RETURNED"}"#);
     ask("SelectReplica", r#"{"session": {"subject": "you"}, "partition": "main"}"#);
     line(&format!("\n  It was started with {}", stage.service.config_file().display()));
+    let pid = std::process::id();
+    line(&format!("\n  To end all of it: Ctrl-C, or kill -INT {pid}"));
     std::future::pending::<()>().await;
     Ok(())
 }
