@@ -1,7 +1,7 @@
 //! Partitions and nodes as operators see them: states, and each reason in words.
 
 use tidegate_core::instant::Instant;
-use tidegate_core::leader::Leadership;
+use tidegate_core::leader::{Contender, Leadership};
 use tidegate_core::lineage::Fork;
 use tidegate_core::snapshot::{Snapshot, WhyNot};
 use tidegate_core::views::{NodeId, Quarantine, ViewRole};
@@ -10,6 +10,9 @@ use tidegate_proto::v1::partition::State;
 
 use crate::api::build;
 use crate::partitions::PartitionHandle;
+
+/// Alarms shown of one partition.
+const ALARMS_MAX: usize = 16;
 
 /// A node as it is known at `now`.
 pub(super) fn node(handle: &PartitionHandle, node: NodeId, now: Instant) -> v1::NodeState {
@@ -142,15 +145,24 @@ fn why_text(why: WhyNot, leads: bool) -> String {
 
 fn alarms(handle: &PartitionHandle, snapshot: &Snapshot) -> Vec<String> {
     let mut alarms = Vec::new();
-    if snapshot.leadership.is_split() {
-        alarms.push(
-            "SPLIT: several nodes claim to lead: stop all but one, or call ResolveSplit with the \
-             incarnation that is to lead"
-                .to_owned(),
-        );
+    if let Leadership::Split(contenders) = &snapshot.leadership {
+        alarms.push(split(handle, snapshot, contenders));
     }
     if snapshot.row_unwritable {
         alarms.push("LINEAGE_UNWRITABLE: the lineage row could not be written".to_owned());
+    }
+    if let Some(epoch) = handle.deposed_lately() {
+        alarms.push(format!(
+            "DEPOSED_WRITE: writes of epoch {epoch}, whose leader is deposed, are still recorded: \
+             end what writes to its server"
+        ));
+    }
+    let leader = snapshot.leadership.leader().map(|leader| leader.node);
+    for node in snapshot.nodes() {
+        let Some(why) = snapshot.quarantine(node) else { continue };
+        let leads = if leader == Some(node) { ", leads and serves nobody" } else { "" };
+        let name = name(handle, node);
+        alarms.push(format!("QUARANTINED: {name} is out{leads}: {}", quarantined(why)));
     }
     for head in &snapshot.leadership.heads() {
         if let Some((Some(parent), Fork::Unknown)) = snapshot.history.origin(*head) {
@@ -159,13 +171,30 @@ fn alarms(handle: &PartitionHandle, snapshot: &Snapshot) -> Vec<String> {
             ));
         }
     }
-    if let Some(epoch) = handle.deposed_lately() {
-        alarms.push(format!(
-            "DEPOSED_WRITE: writes of epoch {epoch}, whose leader is deposed, are still recorded: \
-             end what writes to its server"
-        ));
+    if alarms.len() > ALARMS_MAX {
+        let left_out = alarms.len() - (ALARMS_MAX - 1);
+        alarms.truncate(ALARMS_MAX - 1);
+        alarms.push(format!("{left_out} more alarms: ListPartitions shows each node"));
     }
     alarms
+}
+
+/// Who claims to lead, each with what an operator names it by.
+fn split(handle: &PartitionHandle, snapshot: &Snapshot, contenders: &[Contender]) -> String {
+    let claims: Vec<String> = contenders
+        .iter()
+        .map(|one| {
+            let name = name(handle, one.node);
+            let life = one.epoch.incarnation(handle.info().system);
+            let seen = snapshot.view(one.node).is_some_and(|view| view.incarnation == life);
+            if seen { format!("{name} ({life})") } else { format!("{name} (not seen any more)") }
+        })
+        .collect();
+    format!(
+        "SPLIT: {} claim to lead: stop all but one, or call `tidegate resolve-split {} INCARNATION`",
+        claims.join(" and "),
+        handle.info().name
+    )
 }
 
 #[cfg(test)]
