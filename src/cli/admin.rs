@@ -57,14 +57,40 @@ pub(super) fn wrong(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(WrongArguments(text.into()))
 }
 
+/// Whoever answered does not know the calls of operators; with what it said.
+#[derive(Debug)]
+struct NotAdmin(String);
+
+impl fmt::Display for NotAdmin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotAdmin {}
+
 /// What the service said instead of an answer. What it does not know or cannot read was named in
 /// the arguments.
 pub(super) fn refused(status: &Status) -> anyhow::Error {
-    if matches!(status.code(), Code::NotFound | Code::InvalidArgument) {
+    if is_foreign(status) {
+        anyhow::Error::new(NotAdmin(status.message().to_owned()))
+    } else if matches!(status.code(), Code::NotFound | Code::InvalidArgument) {
         wrong(status.message())
     } else {
         anyhow!("{}", status.message())
     }
+}
+
+/// Says whether a refusal is none of tidegate's: its own have words and details, and know the call.
+fn is_foreign(status: &Status) -> bool {
+    let is_plain = status.details().is_empty();
+    let is_transport = is_plain && matches!(status.code(), Code::Unknown | Code::Internal);
+    is_transport || status.code() == Code::Unimplemented || status.message().is_empty()
+}
+
+/// What ended a stream that had begun.
+pub(super) fn broken_off(status: &Status) -> anyhow::Error {
+    anyhow!("the stream broke off: {}", status.message())
 }
 
 impl AdminAt {
@@ -77,19 +103,47 @@ impl AdminAt {
     where
         Asked: Future<Output = Result<T>>,
     {
-        runtime()?.block_on(async {
-            let answered = async { ask(self.connect().await?).await };
-            let answered = tokio::time::timeout(limit, answered).await;
-            answered.unwrap_or_else(|_| Err(anyhow!("no answer from {} in {limit:?}", self.url)))
-        })
+        runtime()?.block_on(self.answer(limit, ask))
     }
 
-    /// Calls the instance for as long as it answers.
-    pub(super) fn follow<Asked>(&self, ask: impl FnOnce(Client) -> Asked) -> Result<()>
+    async fn answer<T, Asked>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce(Client) -> Asked,
+    ) -> Result<T>
     where
-        Asked: Future<Output = Result<()>>,
+        Asked: Future<Output = Result<T>>,
     {
-        runtime()?.block_on(async { ask(self.connect().await?).await })
+        let answered = async { ask(self.connect().await?).await };
+        let answered = tokio::time::timeout(limit, answered).await;
+        let no_answer = |_| Err(anyhow!("no answer from {} in {limit:?}", self.url));
+        answered.unwrap_or_else(no_answer).map_err(|error| self.explained(error))
+    }
+
+    /// What refused for being no admin listener, named by its address.
+    fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        let Some(NotAdmin(said)) = error.downcast_ref() else { return error };
+        let said = if said.is_empty() { String::new() } else { format!(" (it said: {said})") };
+        let default = Listen::default().admin.port();
+        anyhow!(
+            "what answers at {} is not the admin listener of tidegate: give its `listen.admin` \
+             (default port {default}), not `listen.data`{said}",
+            self.url
+        )
+    }
+
+    /// Calls the instance and goes on for as long as it answers; `limit` bounds the first answer.
+    pub(super) fn follow<T, Asked, Gone>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce(Client) -> Asked,
+        go_on: impl FnOnce(T) -> Gone,
+    ) -> Result<()>
+    where
+        Asked: Future<Output = Result<T>>,
+        Gone: Future<Output = Result<()>>,
+    {
+        runtime()?.block_on(async { go_on(self.answer(limit, ask).await?).await })
     }
 
     async fn connect(&self) -> Result<Client> {

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tidegate_proto::v1;
 use tidegate_proto::v1::watch_events_response::Event;
 
-use super::admin::{ANSWER, AdminAt, Client, refused};
+use super::admin::{ANSWER, AdminAt, Client, broken_off, refused};
 use super::table::{fork, fork_json, loss_json, partition_json, state, time, told, who_leads};
+
+type Stream = tonic::Streaming<v1::WatchEventsResponse>;
 
 /// Show what happens.
 #[derive(Args, Debug)]
@@ -39,31 +41,34 @@ impl Events {
         let Self { partition, follow, json, admin } = self;
         let partition = partition.unwrap_or_default();
         if follow {
-            return admin.follow(|client| print(client, partition, json, None, out));
+            let print = async |events| print(events, json, None, out).await;
+            return admin.follow(ANSWER, |client| watch(client, partition), print);
         }
         admin.ask(ANSWER, async |mut client: Client| {
             let request = v1::ListPartitionsRequest { partition: partition.clone() };
             let listed = client.list_partitions(request).await.map_err(|s| refused(&s))?;
             let count = listed.into_inner().partitions.len();
-            print(client, partition, json, Some(count), out).await
+            print(watch(client, partition).await?, json, Some(count), out).await
         })
     }
 }
 
+async fn watch(mut client: Client, partition: String) -> Result<Stream> {
+    let request = v1::WatchEventsRequest { partition };
+    let events = client.watch_events(request).await.map_err(|status| refused(&status))?;
+    Ok(events.into_inner())
+}
+
 /// Prints so many events; all without a number.
 async fn print(
-    mut client: Client,
-    partition: String,
+    mut events: Stream,
     json: bool,
     most: Option<usize>,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let request = v1::WatchEventsRequest { partition };
-    let events = client.watch_events(request).await.map_err(|status| refused(&status))?;
-    let mut events = events.into_inner();
     let mut printed = 0;
     while most.is_none_or(|most| printed < most) {
-        let Some(event) = events.message().await.map_err(|status| refused(&status))? else {
+        let Some(event) = events.message().await.map_err(|status| broken_off(&status))? else {
             bail!("the service ended the stream");
         };
         let line = if json { event_json(&event).to_string() } else { line(&event) };
@@ -127,11 +132,19 @@ fn words(event: &Event) -> String {
             "a write on the deposed leader of epoch {} was recorded, at {}",
             write.epoch, write.position
         ),
-        Event::FailoverAnnounced(said) => {
-            format!("announced by {}: {} leads", said.source, or_nobody(&said.new_leader_node))
-        }
+        Event::FailoverAnnounced(said) => announced(said),
         Event::Missed(missed) => format!("{} events were missed", missed.event_count),
     }
+}
+
+/// An announcement is a hint; it need not name a leader.
+fn announced(said: &v1::FailoverAnnounced) -> String {
+    let node = if said.node.is_empty() { String::new() } else { format!(", of {}", said.node) };
+    let leads = match said.new_leader_node.as_str() {
+        "" => String::new(),
+        leads => format!(": {leads} leads"),
+    };
+    format!("announced by {}{node}{leads}", said.source)
 }
 
 fn event_json(event: &v1::WatchEventsResponse) -> Value {
