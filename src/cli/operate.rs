@@ -58,8 +58,8 @@ Example:
 Say it of a node that was cloned anew, or whose pg_rewind really rewound. It is polled first; one
 that is still writable without leading stays out.
 
-Exit codes: 0 it is out of quarantine; 1 it stays in quarantine, or the service cannot be reached;
-2 wrong arguments, or there is no such node.")]
+Exit codes: 0 it serves sessions; 1 it does not, and why, or the service cannot be reached; 2 wrong
+arguments, or there is no such node.")]
 pub(super) struct Resume {
     /// The partition.
     partition: String,
@@ -82,12 +82,12 @@ impl Resume {
         if !state.quarantine_reason.is_empty() {
             bail!("{node} of {partition} stays out: {}", state.quarantine_reason);
         }
-        if state.session_eligible {
-            writeln!(out, "{node} of {partition} serves sessions")?;
-        } else {
+        // A leader is eligible where it may be named.
+        if !state.session_eligible {
             let why = state.ineligible_reasons.join("; ");
-            writeln!(out, "{node} of {partition} is out of quarantine, but: {why}")?;
+            bail!("{node} of {partition} is out of quarantine, but serves no session: {why}");
         }
+        writeln!(out, "{node} of {partition} serves sessions")?;
         Ok(())
     }
 }
