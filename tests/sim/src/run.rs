@@ -231,6 +231,10 @@ impl State {
         let mut touched = std::mem::take(&mut self.check.needs_word);
         let Some(leader) = self.world.true_leader() else { return };
         touched.extend(self.led_elsewhere(leader));
+        // Where addresses were mixed up, a restarted leader may have been taken for another server.
+        if self.check.figures.mixed_up() {
+            touched.extend(0..self.world.servers.len());
+        }
         let epoch = self.world.servers[leader].epoch();
         for at in 0..self.instances.len() {
             let known = self.leader_epoch(at) == Some(epoch);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Corner;
+use crate::schedule::Fault;
 
 /// Counts of one world, or of many.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -64,6 +65,12 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// Says whether a server was met at another's address: then nobody knows whose life it lives.
+    pub(crate) fn mixed_up(&self) -> bool {
+        let mixed = [Fault::SharedAddress, Fault::TwoNames, Fault::Copied, Fault::CopiedLeader];
+        mixed.iter().any(|fault| self.faults.contains_key(fault.name()))
+    }
+
     /// Adds what another world showed.
     pub fn add(&mut self, other: &Self) {
         macro_rules! sum {

@@ -73,7 +73,10 @@ impl Check {
         world: &World,
     ) -> Option<Position> {
         let (lost, child) = (notice.lost, notice.child);
-        let unsure = self.restarts > 0 || self.restored.is_any() || !self.needs_word.is_empty();
+        let unsure = self.restarts > 0
+            || self.restored.is_any()
+            || !self.needs_word.is_empty()
+            || self.figures.mixed_up();
         if lost.timeline != child.timeline || unsure {
             return None;
         }
