@@ -9,8 +9,9 @@ use std::cell::RefCell;
 use tidegate_client::{Level, Policy, Session};
 use tidegate_lab::postgres::{Lsn, Server};
 use tidegate_lab::proxy::{Mode, Proxy};
-use tidegate_lab::service::ServiceOptions;
+use tidegate_lab::service::{PARTITION, ServiceOptions};
 use tidegate_lab::wait::{LIMIT, until};
+use tidegate_proto::v1::ResumeNodeRequest;
 
 use super::desk::{Answer, Desk};
 use super::stage::{Stage, rule_off};
@@ -32,6 +33,12 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
+    /// An operator vouches for a node.
+    pub(crate) async fn resume(&self, node: &str) {
+        let request = ResumeNodeRequest { partition: PARTITION.to_owned(), node: node.to_owned() };
+        self.desk.admin().await.resume_node(request).await.expect("it is resumed");
+    }
+
     /// A service with every rule in force, which sees everything.
     pub(crate) async fn open(stage: &Stage) -> Self {
         Self::of(stage, stage.options.clone()).await

@@ -133,7 +133,11 @@ async fn a_restored_leader(major: Major) {
     assert!(!node.session_eligible, "{node:?}");
     let answer = right.desk.select(&right.desk.session(), &Policy::new(Level::Eventual)).await;
     assert_ne!(answer.node, "r1", "not even a read that demands nothing: {answer:?}");
+    // Whatever it shows: nobody but the operator knows that it is whole.
     r1.clone_from(l).await.expect("a clone");
+    right.desk.until_lives(r1).await;
+    assert_ne!(right.desk.node("r1").await.quarantine_reason, "");
+    right.resume("r1").await;
     let fresh = right.desk.wrote(&commit(l, 4).await).await;
     right.desk.until_served_by(&fresh, "r1").await;
     assert!(shows(r1, 4).await);

@@ -5,8 +5,6 @@
 use tidegate_client::NoticeKind;
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::{ClusterOptions, Lsn, Server, Stop};
-use tidegate_lab::service::PARTITION;
-use tidegate_proto::v1::ResumeNodeRequest;
 use tidegate_proto::v1::partition::State;
 
 use super::desk::replica_now;
@@ -123,16 +121,10 @@ async fn an_attached_twin(major: Major) {
     right.desk.until_lives(r2).await;
     let node = right.desk.node("r2").await;
     assert_ne!(node.quarantine_reason, "", "{node:?}");
-    resume(&right, "r2").await;
+    right.resume("r2").await;
     let session = right.desk.wrote(&commit(r1, 2).await).await;
     right.desk.until_served_by(&session, "r2").await;
     assert!(shows(r2, 2).await && shows(r2, written.id).await);
-}
-
-/// An operator vouches for a node.
-async fn resume(sight: &Sight, node: &str) {
-    let request = ResumeNodeRequest { partition: PARTITION.to_owned(), node: node.to_owned() };
-    sight.desk.admin().await.resume_node(request).await.expect("it is resumed");
 }
 
 /// r1 leads on timeline 2, is cloned anew from the old leader, and is promoted to 2 again.
