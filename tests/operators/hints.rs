@@ -69,6 +69,21 @@ async fn a_hint_with_wrong_arguments_changes_nothing_and_says_what_is_expected()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_is_not_the_admin_one_is_named_as_such() {
+    let stage = Stage::set().await;
+    let data = stage.service.endpoint();
+    let postgres = format!("http://127.0.0.1:{}", stage.l().port());
+    for url in [&data, &postgres] {
+        for args in [&["epochs"][..], &["events"], &["events", "--follow"], &GOOD] {
+            let ran = run(url, args).await;
+            assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{url} {args:?}: {ran:?}");
+            assert!(ran.err.contains("is not the admin listener of tidegate"), "{ran:?}");
+            assert!(ran.err.contains(url) && ran.err.contains("port 7401"), "{ran:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_admin_listener_that_does_not_answer_holds_no_failover_up() {
     let (clock, stall) = (Clock::new(), Stall::watch().expect("a thread"));
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -85,6 +100,9 @@ async fn an_admin_listener_that_does_not_answer_holds_no_failover_up() {
         assert!(ran.err.contains(what) && ran.err.contains(url), "{ran:?}");
         assert!(took <= limit, "{took:?} of {limit:?}");
     }
+    let follow = run(&mute, &["events", "--follow"]).await;
+    assert_eq!((follow.code, follow.out.as_str()), (1, ""), "{follow:?}");
+    assert!(follow.err.contains("no answer from"), "{follow:?}");
     for url in ["nonsense", "http://127.0.0.1", "ftp://127.0.0.1:1"] {
         let ran = run(url, &GOOD).await;
         assert_eq!(ran.code, 2, "{url}: {ran:?}");

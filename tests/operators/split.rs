@@ -43,7 +43,11 @@ async fn an_operators_word_ends_a_split_and_resume_takes_the_other_back() {
     };
     assert!(lives("r1", &r1) && lives("r2", &r2), "{begun:?}");
     let now = stage.shows(&["events"]).await;
-    assert!(now.contains("several nodes claim to lead; alarm: SPLIT"), "{now}");
+    assert!(now.contains("several nodes claim to lead; alarm: SPLIT: "), "{now}");
+    for claims in [format!("r1 ({r1})"), format!("r2 ({r2})")] {
+        assert!(now.contains(&claims), "{now}");
+    }
+    assert!(now.contains("`tidegate resolve-split main INCARNATION`"), "{now}");
     let twins: Vec<v1::Epoch> = stage.epochs().await;
     let twins = twins.iter().filter(|epoch| epoch.twin_epochs.len() == 1).count();
     assert_eq!(twins, 2, "each is the other's twin");
@@ -98,8 +102,13 @@ async fn back(stage: &Stage, r2: &str) {
     assert!(standby.err.contains("in recovery: promote it first"), "{standby:?}");
     let state = stage.node("r2").await;
     assert!(state.quarantine_reason.contains("it led a line of its own"), "{state:?}");
-    let resumed = stage.shows(&["resume", "main", "r2"]).await;
-    assert!(resumed.starts_with("r2 of main "), "{resumed}");
+    let now = stage.shows(&["events"]).await;
+    assert!(now.contains("alarm: QUARANTINED: r2 is out: it led a line of its own"), "{now}");
+    let resumed = stage.runs(&["resume", "main", "r2"]).await;
+    // It may take until its next row before it serves.
+    let serves = resumed.out == "r2 of main serves sessions\n";
+    assert_eq!(resumed.code, i32::from(!serves), "{resumed:?}");
+    assert!(serves || resumed.err.contains("is out of quarantine, but"), "{resumed:?}");
     until("the clone serves", LIMIT, || async { Ok(stage.node("r2").await.session_eligible) })
         .await
         .expect("it does");
