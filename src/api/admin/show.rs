@@ -191,7 +191,8 @@ fn split(handle: &PartitionHandle, snapshot: &Snapshot, contenders: &[Contender]
         })
         .collect();
     format!(
-        "SPLIT: {} claim to lead: stop all but one, or call `tidegate resolve-split {} INCARNATION`",
+        "SPLIT: {} claim to lead: stop all but one, or call \
+         `tidegate resolve-split {} INCARNATION`",
         claims.join(" and "),
         handle.info().name
     )
