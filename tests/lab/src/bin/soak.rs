@@ -25,6 +25,7 @@ Examples:
   make soak SUITE=failover ROUNDS=50     about eight minutes on two cores
   make soak SUITE=failover MINUTES=60    as many rounds as fit
   make soak ARGS='--seed 42'             the schedule of an earlier run
+  make soak SUITE=failover ARGS=--ordinary   50 failovers that need no operator
 
 Exit codes: 0 every claim holds, 1 one does not, 2 wrong arguments."
 )]
@@ -42,14 +43,18 @@ struct Arguments {
     /// Repeats a schedule. Default: a new one, which is printed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Plays only failovers that no operator is needed for: one crash or stop, one promotion, a
+    /// rejoin by rewind or clone.
+    #[arg(long)]
+    ordinary: bool,
 }
 
 fn main() -> ExitCode {
-    let Arguments { suite, rounds, minutes, seed } = Arguments::parse();
+    let Arguments { suite, rounds, minutes, seed, ordinary } = Arguments::parse();
     let length = match (rounds, minutes) {
         (Some(rounds), _) => Length::Rounds(rounds),
         (None, Some(minutes)) => Length::Time(Duration::from_secs(minutes * 60)),
         (None, None) => Length::Usual,
     };
-    run(&suite, Options { length, seed: seed.unwrap_or_else(|| fastrand::u64(..)) })
+    run(&suite, Options { length, seed: seed.unwrap_or_else(|| fastrand::u64(..)), ordinary })
 }

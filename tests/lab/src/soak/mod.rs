@@ -99,6 +99,8 @@ pub struct Options {
     pub length: Length,
     /// From which the schedule is drawn.
     pub seed: u64,
+    /// Ordinary failovers alone, of the suite that has others.
+    pub ordinary: bool,
 }
 
 /// Plays the suites one after the other, and says in the exit code whether all claims hold.

@@ -57,7 +57,13 @@ const TOLD_MAX: usize = 20;
 /// # Errors
 /// When the lab cannot begin.
 pub(super) async fn soak(options: Options, claims: &mut Claims) -> Result<()> {
-    let Options { length, seed } = options;
+    let Options { length, seed, ordinary } = options;
+    if ordinary {
+        let sums = play(Schedule::ordinary(seed), length, seed, None).await?;
+        sums.claim_promises(claims);
+        sums.figures(claims);
+        return Ok(());
+    }
     let sums = rounds(length, seed, None).await?;
     for words in sums.verdict.broken().into_iter().take(TOLD_MAX) {
         say(format_args!("broken: {words}"));
@@ -82,10 +88,14 @@ pub(super) async fn soak(options: Options, claims: &mut Claims) -> Result<()> {
 /// # Errors
 /// When the lab cannot begin. Rounds that break off are part of the sums.
 pub async fn rounds(length: Length, seed: u64, off: Option<&str>) -> Result<Sums> {
+    play(Schedule::new(seed), length, seed, off).await
+}
+
+async fn play(schedule: Schedule, length: Length, seed: u64, off: Option<&str>) -> Result<Sums> {
     let guards = off.map_or_else(|| Ok(Guards::on()), without)?;
     let (began_at, stall) = (Instant::now(), Arc::new(Stall::watch()?));
     let (mut sums, mut plays) = (Sums::default(), BTreeMap::new());
-    for plan in Schedule::new(seed) {
+    for plan in schedule {
         let played = sums.rounds + sums.broken_off.len() as u64;
         let is_enough = off.is_some() && sums.violations() > 0;
         if is_enough || !length.goes_on(ROUNDS_USUAL, played, began_at) {

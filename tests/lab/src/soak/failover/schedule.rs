@@ -51,13 +51,20 @@ pub(super) struct Schedule {
     rng: Rng,
     bag: Vec<Kind>,
     drawn: u64,
+    is_meant: fn(Kind) -> bool,
 }
 
 impl Schedule {
+    /// Ordinary failovers alone.
+    pub(super) fn ordinary(seed: u64) -> Self {
+        let (rng, bag) = (Rng::with_seed(seed), Vec::new());
+        Self { rng, bag, drawn: 0, is_meant: Kind::is_ordinary }
+    }
+
     pub(super) fn new(seed: u64) -> Self {
         let (mut rng, mut bag) = (Rng::with_seed(seed), FIRST.to_vec());
         rng.shuffle(&mut bag);
-        Self { rng, bag, drawn: 0 }
+        Self { rng, bag, drawn: 0, is_meant: is_promised }
     }
 }
 
@@ -68,7 +75,7 @@ impl Iterator for Schedule {
         self.drawn += 1;
         let major = if self.drawn.is_multiple_of(2) { Major::V18 } else { Major::V15 };
         if self.bag.is_empty() {
-            self.bag.extend(Kind::ALL.into_iter().filter(|kind| is_promised(*kind)));
+            self.bag.extend(Kind::ALL.into_iter().filter(|kind| (self.is_meant)(*kind)));
             self.rng.shuffle(&mut self.bag);
         }
         let kind = self.bag.pop()?;
