@@ -92,7 +92,8 @@ fn since(text: &str) -> Result<SystemTime, String> {
     if let Ok(ago) = humantime::parse_duration(text) {
         let now = Duration::from_secs(Clock::new().wall_seconds());
         let at = SystemTime::UNIX_EPOCH.checked_add(now).and_then(|now| now.checked_sub(ago));
-        return at.ok_or_else(|| "that is before time began".to_owned());
+        let at = at.filter(|at| *at >= SystemTime::UNIX_EPOCH);
+        return at.ok_or_else(|| "that is before 1970".to_owned());
     }
     humantime::parse_rfc3339_weak(text)
         .map_err(|_| "write a time ago, as 2h, or a time, as 2026-11-30T12:00:00Z".to_owned())

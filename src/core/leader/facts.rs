@@ -122,8 +122,8 @@ impl Facts {
         &mut self.words
     }
 
-    /// An operator vouches for what `node` holds of the epochs it led, but for those `excepted`, and
-    /// of what it followed before a leader was restored.
+    /// An operator vouches for what `node` holds of the epochs it led, but for those `excepted`,
+    /// and of what it followed before a leader was restored.
     pub fn vouch(&mut self, node: NodeId, excepted: impl Fn(Epoch) -> bool) -> bool {
         let (mut led, mut followed) = (Vec::new(), Vec::new());
         for (epoch, facts) in &self.epochs {

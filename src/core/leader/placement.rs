@@ -27,8 +27,8 @@ pub struct Origin {
 pub struct Placed {
     /// What it grew from.
     pub origin: Origin,
-    /// Its leader came back below what it was seen to flush, or is another server on its timeline: a
-    /// copy.
+    /// Its leader came back below what it was seen to flush, or is another server on its timeline:
+    /// a copy.
     pub is_restored: bool,
 }
 

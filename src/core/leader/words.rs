@@ -109,7 +109,7 @@ impl Words {
     /// winner.
     pub fn sets_aside(&self, epoch: Epoch, history: &History) -> bool {
         let Some(verdict) = &self.verdict else { return false };
-        // A winner that restarts before its row stands shows its parent under the same number again.
+        // A winner that restarts before its row stands shows its parent under that number again.
         let parent = |epoch| history.origin(epoch).and_then(|(parent, _)| parent);
         let is_again = |grown: &Epoch| {
             grown.timeline == verdict.winner.timeline

@@ -110,8 +110,8 @@ impl Snapshot {
     /// One that still leads that epoch is no former twin; it serves nobody for other reasons.
     fn is_former_twin(&self, node: NodeId, view: &NodeView) -> bool {
         let heads = self.leadership.heads();
-        // Up the restarts on one timeline: where that comes to a line whose head has left the timeline
-        // since, PostgreSQL itself refuses a log that went on past the fork.
+        // Up the restarts on one timeline: where that comes to a line whose head has left the
+        // timeline since, PostgreSQL itself refuses a log that went on past the fork.
         let restarted = |epoch: Epoch, facts: &EpochFacts| {
             let mut grown = self.history.chain(epoch).skip(1);
             let is_left = |grown: Epoch| {

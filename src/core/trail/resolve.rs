@@ -266,7 +266,7 @@ impl Work<'_, '_> {
             return;
         }
         if self.line.is_demand_of_another(epoch, mark) && self.line.guards.unknown_upward() {
-            // It stands for something that is not known: another leader's sample says nothing of it.
+            // It stands for what is not known: another leader's sample says nothing of that.
             let Some(sample) = self.fresh() else { return };
             self.demand(sample);
             self.ready.raise.drop.push((self.asked.key, epoch, *mark));
