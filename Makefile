@@ -5,9 +5,9 @@ TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 4
 # The tests that attack: the simulator's, and the traps.
-ATTACK := --test covers --test worlds --test traps
+ATTACK := --test covers --test worlds --test traps --test patroni
 # All others but those of `failover` are `check`.
-CHECK := --lib --bins $(addprefix --test ,$(filter-out failover,$(basename $(notdir $(wildcard \
+CHECK := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
@@ -67,7 +67,7 @@ check: ## Runs every test but those of `attack` and `failover`; what it needs mu
 	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
 
 failover: ## Runs every test of failovers, crashes and splits of real servers.
-	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast --test failover
+	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test failover --test operators
 
 attack: ## Runs the simulator, guards switched off, and the traps of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
