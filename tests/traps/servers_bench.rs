@@ -137,7 +137,9 @@ impl Desk {
     pub(crate) async fn until_served_by(&self, token: &str, node: &str) -> v1::Served {
         let what = format!("{node} serves the session");
         let asked = || async { Ok(named(&self.select(token, waiting()).await) == node) };
-        until(&what, LIMIT, asked).await.expect("it has what the session needs");
+        let came = until(&what, LIMIT, asked).await;
+        let (answer, state) = (self.select(token, waiting()).await, self.node(node).await);
+        came.unwrap_or_else(|error| panic!("{error:#}: {answer:?}, {state:?}"));
         served(&self.select(token, waiting()).await)
     }
 
