@@ -97,9 +97,10 @@ fn take_out(notice: &Notice, deps: &mut Deps, is_new: bool, world: &World) {
         if !loss.concerns(dep, world) {
             return true;
         }
+        // Of what stayed, too, nothing better is known than that it may be gone.
+        let of_it = is_new || dep.epoch == Some(notice.lost) || loss.is_by_life(dep);
+        dep.told |= of_it && notice.kind == NoticeKind::PossiblyLost;
         if world.tree.is_in(dep.tip, loss.kept) {
-            let of_it = is_new || dep.epoch == Some(notice.lost) || loss.is_by_life(dep);
-            dep.told |= of_it && notice.kind == NoticeKind::PossiblyLost;
             return true;
         }
         gone.extend(dep.epoch.filter(|_| dep.wrote));
