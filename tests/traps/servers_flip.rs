@@ -50,19 +50,23 @@ impl Drop for Flip {
 async fn carry_all(listener: TcpListener, mut targets: watch::Receiver<SocketAddr>) {
     let mut open = JoinSet::new();
     loop {
-        tokio::select! {
+        let accepted = tokio::select! {
             moved = targets.changed() => {
                 if moved.is_err() {
                     return;
                 }
                 open.shutdown().await;
+                continue;
             }
-            accepted = listener.accept() => {
-                let Ok((client, _)) = accepted else { return };
-                open.spawn(carry(client, *targets.borrow()));
-            }
-            Some(_) = open.join_next(), if !open.is_empty() => {}
+            accepted = listener.accept() => accepted,
+            Some(_) = open.join_next(), if !open.is_empty() => continue,
+        };
+        let Ok((client, _)) = accepted else { return };
+        // Whoever came after the move must not be cut for it.
+        if targets.has_changed().is_ok_and(|moved| moved) {
+            open.shutdown().await;
         }
+        open.spawn(carry(client, *targets.borrow_and_update()));
     }
 }
 
