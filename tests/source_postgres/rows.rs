@@ -22,6 +22,9 @@ on_both_versions! {
     one_row =>
         the_row_that_came_first_stands_and_is_read_back_pg15,
         the_row_that_came_first_stands_and_is_read_back_pg18;
+    an_early_row =>
+        a_row_that_would_not_be_the_last_is_refused_pg15,
+        a_row_that_would_not_be_the_last_is_refused_pg18;
     new_rows =>
         all_rows_come_with_the_first_answer_that_shows_a_new_last_row_pg15,
         all_rows_come_with_the_first_answer_that_shows_a_new_last_row_pg18;
@@ -131,6 +134,26 @@ async fn one_row(major: Major) {
     assert_eq!(open, 0);
     source.end().await;
     other.end().await;
+}
+
+/// Whoever could not read the rows took its epoch for a root; by now the rows are there again, and
+/// the first ones were tidied away.
+async fn an_early_row(major: Major) {
+    let cluster = prepared(major, 0).await;
+    let mut source = Running::start(target(cluster.leader()));
+    let root = source.write_root().await;
+    let incarnation = source.observed().await.0.evidence.incarnation;
+    let last = child(root.epoch, 2);
+    assert_eq!(source.write(incarnation, last).await, Ok(RowOutcome::Stands(last)));
+    cluster.leader().sql("delete from tidegate.lineage where n = 1").await.expect("tidied");
+
+    for n in [1, 2] {
+        let late = LineageRow { parent: None, n, ..child(root.epoch, 9) };
+        assert_eq!(source.write(incarnation, late).await, Ok(RowOutcome::Refused), "n = {n}");
+    }
+    let next = child(last.epoch, 3);
+    assert_eq!(source.write(incarnation, next).await, Ok(RowOutcome::Stands(next)));
+    source.end().await;
 }
 
 async fn new_rows(major: Major) {
