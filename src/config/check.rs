@@ -42,6 +42,9 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
     for (key, text) in sections.limits.out_of_range() {
         check.wrong(&["limits", key], text);
     }
+    for (key, text) in sections.telemetry.out_of_range() {
+        check.wrong(&["telemetry", key], text);
+    }
     let nodes_most = sections.limits.nodes_per_partition;
     let partitions = sections.partition.into_iter();
     let partitions: Vec<Partition> = partitions
@@ -58,6 +61,7 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
         store: sections.store,
         partitions,
         limits: sections.limits,
+        telemetry: sections.telemetry,
     })
 }
 

@@ -1,9 +1,11 @@
 //! Holds the annotated example to the sections: each key appears in it, and no default drifts.
 
+use std::collections::BTreeMap;
+
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 
 use super::sections::{PartitionSection, Sections};
-use super::{Cluster, Config, Limits, Listen, Node, Store, Token};
+use super::{Cluster, Config, Limits, Listen, Node, Store, Telemetry, Token};
 
 const EXAMPLE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tidegate.example.toml"));
@@ -67,7 +69,7 @@ fn section<'t>(text: &'t str, header: &str) -> &'t str {
 fn every_key_is_in_the_example_and_the_example_has_no_other() {
     // Refused in this version, or not allowed in a file.
     let refused = ["tls", "password"];
-    let sections: [(&str, &[&str]); 7] = [
+    let sections: [(&str, &[&str]); 8] = [
         ("[cluster]", fields::<Cluster>()),
         ("[listen]", fields::<Listen>()),
         ("[token]", fields::<Token>()),
@@ -75,6 +77,7 @@ fn every_key_is_in_the_example_and_the_example_has_no_other() {
         ("[partition.main]", fields::<PartitionSection>()),
         ("[[partition.main.node]]", fields::<Node>()),
         ("[limits]", fields::<Limits>()),
+        ("[telemetry]", fields::<Telemetry>()),
     ];
     let text = switched_on();
     for (header, fields) in sections {
@@ -92,7 +95,8 @@ fn every_key_is_in_the_example_and_the_example_has_no_other() {
             assert_eq!(documented(field), !elsewhere && !refused, "{header} {field}");
         }
     }
-    let known = ["cluster", "listen", "token", "store", "partition", "policy", "limits"];
+    let known =
+        ["cluster", "listen", "token", "store", "partition", "policy", "limits", "telemetry"];
     assert_eq!(fields::<Sections>(), known);
 }
 
@@ -109,6 +113,10 @@ fn the_defaults_the_example_shows_are_those_in_force() {
     let (plain, full) = (parsed(EXAMPLE), parsed(&switched_on()));
     assert_eq!(plain.limits, Limits::default());
     assert_eq!(full.limits, Limits::default());
+    assert_eq!(plain.telemetry, Telemetry::default());
+    // The two that have no default are shown with an example.
+    let shown = Telemetry { otlp_endpoint: None, resource: BTreeMap::new(), ..full.telemetry };
+    assert_eq!(shown, Telemetry::default());
     assert_eq!(full.listen.data, plain.listen.data);
     assert_eq!(full.listen.admin, plain.listen.admin);
     assert_eq!(full.listen.reflection, plain.listen.reflection);

@@ -3,6 +3,7 @@
 //! - `document`: the text, overrides of the environment, and where each setting stands;
 //! - `sections`: what each section may hold;
 //! - `limits`: every bound, with its default and reason;
+//! - `telemetry`: what is told of the service, and to whom;
 //! - `values`: names, addresses, durations, sizes, secrets;
 //! - `check`: what settings demand of each other;
 //! - `error`: what is wrong, where, and what to do.
@@ -15,6 +16,7 @@ mod document;
 mod error;
 mod limits;
 mod sections;
+mod telemetry;
 mod values;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ pub use limits::{
     TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
 };
 pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Store, StoreKind, Token};
+pub use telemetry::{LogFormat, RESOURCE_ATTRIBUTES, Telemetry};
 pub use values::{HostPort, HttpAddress, Name, Secret};
 
 /// The one tenant there is until identity is built.
@@ -58,6 +61,8 @@ pub struct Config {
     pub partitions: Vec<Partition>,
     /// Every bound.
     pub limits: Limits,
+    /// What is told of the service.
+    pub telemetry: Telemetry,
 }
 
 /// One replication log, its leader and replicas.

@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::limits::Limits;
+use super::telemetry::Telemetry;
 use super::values::{HostPort, HttpAddress, Name, Secret, number};
 
 /// A whole file.
@@ -36,6 +37,9 @@ pub(super) struct Sections {
     /// Every bound.
     #[serde(default)]
     pub(super) limits: Limits,
+    /// What is told of the service.
+    #[serde(default)]
+    pub(super) telemetry: Telemetry,
 }
 
 /// `[cluster]`: who this is.
