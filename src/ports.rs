@@ -13,7 +13,9 @@ use tidegate_core::instant::Instant;
 use tidegate_core::leader::Facts;
 use tidegate_core::lineage::{Epoch, Incarnation, LineageRow};
 use tidegate_core::position::Lsn;
-use tidegate_core::token::{Change, PartitionId, SessionToken};
+use tidegate_core::store_guard::Worth;
+use tidegate_core::token::{Change, ComponentKey, PartitionId, SessionToken};
+use tidegate_core::trail::Sample;
 use tidegate_core::views::{NodeId, Observation};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -221,13 +223,24 @@ pub enum Stored {
     Replicated,
 }
 
+/// What a store said of one subject.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// What is kept; `None`: nothing.
+    pub record: Option<SessionToken>,
+    /// What that may be believed.
+    pub worth: Worth,
+}
+
 /// A record after a change.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct Kept {
     /// What the record holds now.
     pub record: SessionToken,
     /// Where it was kept.
     pub stored: Stored,
+    /// What that may be believed.
+    pub worth: Worth,
 }
 
 /// Why a store did not answer.
@@ -247,23 +260,16 @@ pub enum StoreError {
 /// Keeps, per subject, what its sessions depend on. One conformance suite holds for all kinds.
 pub trait TokenStore: Send + Sync + 'static {
     /// As [`Self::lookup`] at `now`, from a store that needs to ask nobody; `None`: this one does.
-    fn lookup_at_once(
-        &self,
-        key: SubjectKey,
-        now: Instant,
-    ) -> Option<Result<Option<SessionToken>, StoreError>> {
+    fn lookup_at_once(&self, key: SubjectKey, now: Instant) -> Option<Result<Looked, StoreError>> {
         let _ = (key, now);
         None
     }
 
-    /// What is kept for a subject; `None` if nothing is.
+    /// What is kept for a subject, and what that is worth.
     ///
     /// # Errors
     /// [`StoreError`]: then nothing may be concluded, least of all "none".
-    fn lookup(
-        &self,
-        key: SubjectKey,
-    ) -> impl Future<Output = Result<Option<SessionToken>, StoreError>> + Send;
+    fn lookup(&self, key: SubjectKey) -> impl Future<Output = Result<Looked, StoreError>> + Send;
 
     /// Applies one change atomically; idempotent.
     ///
@@ -274,6 +280,9 @@ pub trait TokenStore: Send + Sync + 'static {
         key: SubjectKey,
         change: &Change,
     ) -> impl Future<Output = Result<Kept, StoreError>> + Send;
+
+    /// Offers a poll of a partition's leader; it may become the barrier of what the store forgot.
+    fn sampled(&self, key: ComponentKey, sample: Sample);
 }
 
 /// Facts could not be kept or read back.

@@ -116,6 +116,14 @@ guards! {
     guarded_insert => "1.4",
     /// After the token store forgot, everyone who names a subject demands what the leader had.
     barrier => "6.4",
+    /// The barrier is sampled when nobody can record on a deposed server of the store any more.
+    fence => "6.4",
+    /// A store whose generation speaks of another server, or of fewer evictions, has lost something.
+    generation => "6.4",
+    /// A server of the store is believed only while it takes our writes.
+    believed_lookup => "6.3",
+    /// Beside another instance that keeps records of its own no lookup is believed.
+    foreign_instance => "6.2",
     /// A token that had to drop components is unknown for the partitions it does not name.
     overflow => "7",
     /// What was read is sampled after the read's snapshot, never before it.

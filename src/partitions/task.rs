@@ -13,6 +13,7 @@ use tidegate_core::lineage::History;
 use tidegate_core::partition::{Effect, Event, NeedId, Partition, RowOutcome, WaitEnd};
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{Settings, Snapshot};
+use tidegate_core::trail::Sample;
 use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -54,7 +55,7 @@ pub struct PartitionTask<F> {
     facts: watch::Sender<Option<Arc<Facts>>>,
     kept: watch::Receiver<Option<Arc<Facts>>>,
     fact_store: Arc<F>,
-    sampled: watch::Sender<Option<Instant>>,
+    sampled: watch::Sender<Option<Sample>>,
     waits: HashMap<WaitId, oneshot::Sender<WaitEnd>>,
     needs: HashMap<NeedId, oneshot::Sender<()>>,
     health: Arc<Health>,
@@ -73,7 +74,7 @@ pub struct PartitionTask<F> {
 impl<F: FactStore> PartitionTask<F> {
     /// A partition with the facts kept of it, what its sources tell, and what it tells them.
     ///
-    /// `sampled` is told when each newest leader sample was sent.
+    /// `sampled` is told each newest leader sample.
     #[expect(clippy::too_many_arguments, reason = "the one place where a partition is wired")]
     pub fn new(
         info: PartitionInfo,
@@ -83,7 +84,7 @@ impl<F: FactStore> PartitionTask<F> {
         readings: mpsc::Receiver<(NodeId, Reading)>,
         ports: Vec<NodePort>,
         fact_store: Arc<F>,
-        sampled: watch::Sender<Option<Instant>>,
+        sampled: watch::Sender<Option<Sample>>,
         telemetry: PartitionTelemetry,
         clock: Clock,
     ) -> (Self, Arc<PartitionHandle>) {
@@ -299,15 +300,15 @@ impl<F: FactStore> PartitionTask<F> {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Publish(snapshot) => {
-                let sent_at = snapshot.trail.last().map(|sample| sample.sent_at);
+                let newest = snapshot.trail.last();
                 if !Arc::ptr_eq(&self.fed, &snapshot.history) {
                     self.fed = Arc::clone(&snapshot.history);
                     self.feed.seen(self.fed.rows().map(|row| row.epoch));
                 }
                 self.snapshot.store(snapshot);
                 self.sampled.send_if_modified(|known| {
-                    let moved = *known != sent_at;
-                    *known = sent_at;
+                    let moved = *known != newest;
+                    *known = newest;
                     moved
                 });
             }

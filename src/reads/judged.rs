@@ -87,7 +87,7 @@ impl<S: TokenStore> Reads<S> {
             known: holder.known(key, guards),
             session: demanded.session,
             gate,
-            barrier: holder.barrier(key.partition),
+            barrier: holder.barrier(key),
             bound: demanded.bound,
             global: demanded.global,
             since: demanded.since,

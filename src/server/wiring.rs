@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
-use tidegate_core::instant::Instant;
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings};
-use tidegate_core::token::{ComponentKey, PartitionId};
+use tidegate_core::token::ComponentKey;
+use tidegate_core::trail::Sample;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ use crate::seal::{Key, Keyring, SubjectHash};
 use crate::sessions::{SessionLimits, Sessions};
 use crate::sources::patroni::PatroniWatch;
 use crate::sources::postgres::{PostgresSource, Target};
-use crate::store::{FactFiles, MemoryStore};
+use crate::store::{FactFiles, Lives, MemoryStore};
 use crate::telemetry::Telemetry;
 use hints::Hints;
 
@@ -59,12 +59,13 @@ pub(super) async fn wire(
     let sessions = Arc::new(sessions(config, guards, clock)?);
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
     for partition in &config.partitions {
+        let key = ComponentKey::new(partition.id, partition.system_id);
         let (sampled, samples) = watch::channel(None);
         let started =
             start(config, partition, guards, clock, telemetry, &facts, sampled, halt).await?;
         handles.push(started.0);
         tasks.extend(started.1);
-        tasks.push(tokio::spawn(forward(Arc::clone(&sessions), partition.id, samples)));
+        tasks.push(tokio::spawn(forward(Arc::clone(&sessions), key, samples)));
     }
     let gate = Arc::new(Gate::new(handles.clone(), stop.clone()));
     let partitions = Arc::new(Partitions::new(handles));
@@ -93,9 +94,11 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
         Some(file) => Key::load(file)?,
         None => Key::generate().context(no_randomness)?,
     };
-    let store = MemoryStore::new(limits.subjects, limits.token_lifetime, clock);
     let keys = config.partitions.iter();
     let keys = keys.map(|partition| ComponentKey::new(partition.id, partition.system_id));
+    let keys: Vec<_> = keys.collect();
+    let lives = Lives { records: limits.token_lifetime, barriers: limits.d_max };
+    let store = MemoryStore::new(limits.subjects, lives, &keys, clock);
     let session_limits = SessionLimits {
         subject_bytes: config::SUBJECT_BYTES,
         tokens_per_request: config::TOKENS_PER_REQUEST,
@@ -108,9 +111,8 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
         keyring,
         SubjectHash::new(&secret),
         TENANT,
-        keys.collect(),
+        keys,
         session_limits,
-        limits.d_max,
         guards,
         clock,
     ))
@@ -119,13 +121,13 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
 /// Tells the sessions of leader samples, for the barrier after a loss of the store.
 async fn forward(
     sessions: Arc<Sessions<MemoryStore>>,
-    partition: PartitionId,
-    mut samples: watch::Receiver<Option<Instant>>,
+    key: ComponentKey,
+    mut samples: watch::Receiver<Option<Sample>>,
 ) {
     while samples.changed().await.is_ok() {
-        let sent_at = *samples.borrow_and_update();
-        if let Some(sent_at) = sent_at {
-            sessions.sampled(partition, sent_at);
+        let sample = *samples.borrow_and_update();
+        if let Some(sample) = sample {
+            sessions.sampled(key, sample);
         }
     }
 }
@@ -138,7 +140,7 @@ async fn start(
     clock: Clock,
     telemetry: &Telemetry,
     facts: &Arc<FactFiles>,
-    sampled: watch::Sender<Option<Instant>>,
+    sampled: watch::Sender<Option<Sample>>,
     stop: &CancellationToken,
 ) -> Result<(Arc<PartitionHandle>, Vec<JoinHandle<()>>)> {
     let info = info(partition);

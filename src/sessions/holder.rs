@@ -5,19 +5,17 @@
 //! raised here.
 
 use std::fmt;
-use std::sync::Arc;
 
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
-use tidegate_core::store_guard::{Belief, StoreGuard};
-use tidegate_core::token::{Component, ComponentKey, PartitionId, SessionToken};
+use tidegate_core::lineage::Epoch;
+use tidegate_core::position::Position;
+use tidegate_core::store_guard::Belief;
+use tidegate_core::token::{Component, ComponentKey, SessionToken};
 use tidegate_core::trail::Known;
 
 use super::asked::Carried;
-use crate::ports::{StoreError, SubjectKey};
-
-/// The belief in the store: its barrier is when the sample that covers what it forgot was sent.
-pub(super) type Guard = StoreGuard<PartitionId, Instant>;
+use crate::ports::{Looked, StoreError, SubjectKey};
 
 /// Why it is not known all that a session depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,22 +50,23 @@ pub struct Holder {
 #[derive(Clone)]
 pub(super) struct Named {
     pub(super) key: SubjectKey,
-    /// What the store said of it.
-    pub(super) record: Result<Option<SessionToken>, StoreError>,
-    /// What that is worth, as of `looked_at`.
-    pub(super) guard: Arc<Guard>,
+    /// What the store said of it, as of `looked_at`.
+    pub(super) looked: Result<Looked, StoreError>,
     pub(super) looked_at: Instant,
     pub(super) guards: Guards,
 }
 
 impl Named {
-    fn belief(&self, partition: PartitionId) -> Belief<Instant> {
-        self.guard.belief(partition, self.looked_at, &self.guards)
+    fn belief(&self, key: ComponentKey) -> Belief {
+        let looked = self.looked.as_ref();
+        looked.map_or(Belief::Unknown, |looked| {
+            looked.worth.belief(key, self.looked_at, &self.guards)
+        })
     }
 
     /// What the store keeps; `None` if nothing, or if it did not say.
     pub(super) fn found(&self) -> Option<&SessionToken> {
-        self.record.as_ref().ok().and_then(Option::as_ref)
+        self.looked.as_ref().ok()?.record.as_ref()
     }
 }
 
@@ -152,12 +151,12 @@ impl Holder {
             return Some(Ignorance::Unreadable);
         }
         if let Some(named) = &self.named {
-            if named.record.is_err() {
+            if named.looked.is_err() {
                 return Some(Ignorance::StoreUnavailable);
             }
-            match named.belief(key.partition) {
+            match named.belief(key) {
                 Belief::Unknown => return Some(Ignorance::StoreLost),
-                Belief::Barrier(_) | Belief::Clear => {}
+                Belief::Barrier(..) | Belief::Clear => {}
             }
         }
         // From here on a record that is named is believed.
@@ -176,17 +175,17 @@ impl Holder {
         self.has_subject() || self.carried.component(key).is_none()
     }
 
-    /// When the leader sample that covers all the store forgot was sent; `None` if it forgot
+    /// The demand that covers all the store forgot in the partition of `key`; `None` if it forgot
     /// nothing that matters, is not believed at all, or no subject is named.
-    pub fn barrier(&self, partition: PartitionId) -> Option<Instant> {
-        match self.named.as_ref()?.belief(partition) {
-            Belief::Barrier(sent_at) => Some(sent_at),
+    pub fn barrier(&self, key: ComponentKey) -> Option<(Epoch, Position)> {
+        match self.named.as_ref()?.belief(key) {
+            Belief::Barrier(epoch, position) => Some((epoch, position)),
             Belief::Unknown | Belief::Clear => None,
         }
     }
 
     /// Why the store did not answer, if it was asked and did not.
     pub fn store_error(&self) -> Option<&StoreError> {
-        self.named.as_ref().and_then(|named| named.record.as_ref().err())
+        self.named.as_ref().and_then(|named| named.looked.as_ref().err())
     }
 }

@@ -4,27 +4,24 @@
 //! a store that does not answer makes a session unknown, never new. It judges no mark.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
-use tidegate_core::store_guard::StoreGuard;
-use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, PartitionId, SessionToken};
+use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, SessionToken};
+use tidegate_core::trail::Sample;
 
 use super::asked::doubted;
-use super::holder::{Guard, Named};
+use super::holder::Named;
 use super::whom::{Reach, part_of};
 use super::{Asked, Holder, Ignorance, LossLedger, SessionError, SessionLimits, Whom};
 use crate::clock::Clock;
-use crate::ports::{StoreError, Stored, SubjectKey, TokenStore};
+use crate::ports::{Looked, StoreError, Stored, SubjectKey, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
 
 /// The sessions of one instance and tenant.
 #[derive(Debug)]
 pub struct Sessions<S> {
     store: S,
-    guard: ArcSwap<Guard>,
     guards: Guards,
     keyring: Keyring,
     subjects: SubjectHash,
@@ -71,10 +68,7 @@ pub struct ResolvedSession {
 }
 
 impl<S: TokenStore> Sessions<S> {
-    /// Sessions kept in `store`, which starts empty now: that is a loss (design 6.4).
-    ///
-    /// `gate` is the largest staleness a session without records may be served at; `partitions`
-    /// are those configured.
+    /// Sessions kept in `store`; `partitions` are those configured.
     #[expect(clippy::too_many_arguments, reason = "wired once, each of a type of its own")]
     pub fn new(
         store: S,
@@ -83,14 +77,12 @@ impl<S: TokenStore> Sessions<S> {
         tenant: &str,
         partitions: Vec<ComponentKey>,
         limits: SessionLimits,
-        gate: Duration,
         guards: Guards,
         clock: Clock,
     ) -> Self {
-        let guard = ArcSwap::from_pointee(StoreGuard::started(clock.now(), gate));
         let tenant = tenant.to_owned();
         let ledger = Arc::default();
-        Self { store, guard, guards, keyring, subjects, tenant, limits, partitions, ledger, clock }
+        Self { store, guards, keyring, subjects, tenant, limits, partitions, ledger, clock }
     }
 
     /// How many sessions were told of each loss.
@@ -98,22 +90,14 @@ impl<S: TokenStore> Sessions<S> {
         &self.ledger
     }
 
-    /// Offers a poll of the partition's leader that was sent at `sent_at` and answered.
-    ///
-    /// The first one sent after the store forgot becomes the partition's barrier.
-    pub fn sampled(&self, partition: PartitionId, sent_at: Instant) {
-        if self.needs_sample(partition) {
-            self.guard.rcu(|guard| {
-                let mut guard = Guard::clone(guard);
-                guard.sampled(partition, sent_at, sent_at);
-                guard
-            });
-        }
+    /// Offers a poll of a partition's leader; it may become the barrier of what the store forgot.
+    pub fn sampled(&self, key: ComponentKey, sample: Sample) {
+        self.store.sampled(key, sample);
     }
 
-    /// Says whether lookups are not believed in the partition for want of a leader sample.
-    pub fn needs_sample(&self, partition: PartitionId) -> bool {
-        self.guard.load().needs_sample(partition)
+    /// What keeps the records.
+    pub const fn store(&self) -> &S {
+        &self.store
     }
 
     /// Who is asking: the join of the tokens, and the record of the subject.
@@ -140,8 +124,8 @@ impl<S: TokenStore> Sessions<S> {
             None
         } else {
             let key = self.subjects.key(&self.tenant, asked.subject);
-            let record = self.store.lookup_at_once(key, now)?;
-            Some(self.named_by(key, record, now))
+            let looked = self.store.lookup_at_once(key, now)?;
+            Some(self.named_by(key, looked, now))
         };
         let body_bytes = asked.body_bytes(&self.limits);
         Some(Holder::new(carried, asked.tokens.len(), named, body_bytes))
@@ -149,23 +133,21 @@ impl<S: TokenStore> Sessions<S> {
 
     async fn named(&self, asked: Asked<'_>) -> Named {
         let key = self.subjects.key(&self.tenant, asked.subject);
-        let record = self.store.lookup(key).await;
-        self.named_by(key, record, self.clock.now())
+        let looked = self.store.lookup(key).await;
+        self.named_by(key, looked, self.clock.now())
     }
 
-    /// The subject of `key`, of which the store has just said `record`.
+    /// The subject of `key`, of which the store has just said what it keeps.
     fn named_by(
         &self,
         key: SubjectKey,
-        record: Result<Option<SessionToken>, StoreError>,
+        looked: Result<Looked, StoreError>,
         looked_at: Instant,
     ) -> Named {
-        if let Err(error) = &record {
+        if let Err(error) = &looked {
             tracing::debug!(%error, "a session is unknown: its record could not be looked up");
         }
-        // Read after the lookup: what the store forgot before it is known by then.
-        let guard = self.guard.load_full();
-        Named { key, record, guard, looked_at, guards: self.guards }
+        Named { key, looked, looked_at, guards: self.guards }
     }
 
     /// Raises the holders of a caller by what a call judged or learned, and seals the token.
@@ -237,7 +219,7 @@ impl<S: TokenStore> Sessions<S> {
         let merged = holder.merged();
         let unknown = |key: &ComponentKey| {
             // An absent record says nothing as long as the store may have forgotten it.
-            let forgotten = holder.barrier(key.partition).is_some() && merged.is_empty();
+            let forgotten = holder.barrier(*key).is_some() && merged.is_empty();
             forgotten || holder.ignorance(*key, &self.guards).is_some()
         };
         let state = if self.partitions.iter().any(unknown) {
@@ -259,7 +241,7 @@ impl<S: TokenStore> Sessions<S> {
             let ignorance = holder.ignorance(*key, &self.guards);
             let by_store =
                 matches!(ignorance, Some(Ignorance::StoreUnavailable | Ignorance::StoreLost));
-            by_store || holder.barrier(key.partition).is_some()
+            by_store || holder.barrier(*key).is_some()
         };
         let all =
             if self.partitions.iter().any(forgotten) { doubted(merged) } else { merged.clone() };
@@ -300,9 +282,9 @@ impl<S: TokenStore> Sessions<S> {
             match self.store.update(named.key, &part).await {
                 Ok(kept) => {
                     stored = Some(kept.stored);
-                    named.record = Ok(Some(kept.record));
                     // As after a lookup: what is there now may lack what was there then.
-                    named.guard = self.guard.load_full();
+                    named.looked = Ok(Looked { record: Some(kept.record), worth: kept.worth });
+                    named.looked_at = self.clock.now();
                 }
                 Err(error) if reach.record_must => return Err(error.into()),
                 Err(error) => {
@@ -342,9 +324,9 @@ fn of_record(change: &Change, named: &Named, reach: Reach) -> Option<Change> {
         return None;
     }
     let mut unknown = SessionToken::new();
-    let held = match &named.record {
-        Ok(Some(record)) => record,
-        Ok(None) => &unknown,
+    let held = match &named.looked {
+        Ok(Looked { record: Some(record), .. }) => record,
+        Ok(Looked { record: None, .. }) => &unknown,
         Err(_) => {
             // It may have dropped components.
             unknown.overflow = true;

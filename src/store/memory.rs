@@ -2,7 +2,7 @@
 //!
 //! A record is kept as the bytes of a token body, which are a tenth of the decoded maps. It never
 //! evicts: a record goes when nobody used it for a lifetime, and a full store refuses. What a
-//! start, which forgets everything, means for lookups is for the core's `store_guard` to say.
+//! start, which forgets everything, means for lookups is for the core's `EmbeddedGuard` to say.
 
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,12 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry};
 use tidegate_core::instant::Instant;
-use tidegate_core::token::{BodyLimits, Change, SessionToken};
+use tidegate_core::store_guard::{EmbeddedGuard, Worth};
+use tidegate_core::token::{BodyLimits, Change, ComponentKey, SessionToken};
+use tidegate_core::trail::Sample;
 
 use crate::clock::Clock;
-use crate::ports::{Kept, StoreError, Stored, SubjectKey, TokenStore};
+use crate::ports::{Kept, Looked, StoreError, Stored, SubjectKey, TokenStore};
 
 /// Sweeps in one lifetime: a record stays at most a sixteenth of it longer than it counts.
 const SWEEPS_PER_LIFETIME: u32 = 16;
@@ -27,35 +30,51 @@ const OWN_BYTES: BodyLimits = BodyLimits { bytes: usize::MAX, components: usize:
 /// Bytes of a body that lies in the place of its record: one mark of one partition needs 35.
 const IN_PLACE_BYTES: usize = 46;
 
+/// How long a store's memory lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lives {
+    /// A record that is neither looked up nor changed for so long vanishes. At least twice
+    /// `barriers`, else a session could be forgotten that still needs it.
+    pub records: Duration,
+    /// `d_max`, the gate's bound: so long a barrier stands after a loss.
+    pub barriers: Duration,
+}
+
 /// Keeps the records of subjects in this process, for one instance.
 ///
 /// Invariant: at most `limit` records; none is given out that was unused for `lifetime`.
 #[derive(Debug)]
 pub struct MemoryStore {
     records: Arc<Records>,
+    guard: ArcSwap<EmbeddedGuard>,
     swept_at: AtomicU64,
     clock: Clock,
 }
 
 impl MemoryStore {
-    /// An empty store of at most `limit_subjects` records.
-    ///
-    /// A record that is neither looked up nor changed for `lifetime` vanishes; it must be at least
-    /// twice the gate (`d_max`), else a session could be forgotten that still needs it.
-    pub fn new(limit_subjects: usize, lifetime: Duration, clock: Clock) -> Self {
+    /// An empty store of at most `limit_subjects` records, for the partitions of `keys`: that it
+    /// starts is a loss.
+    pub fn new(limit_subjects: usize, lives: Lives, keys: &[ComponentKey], clock: Clock) -> Self {
+        let now = clock.now();
+        let mut guard = EmbeddedGuard::started(now, lives.barriers, Duration::MAX / 4);
+        keys.iter().for_each(|key| guard.looked(*key, now, false, now));
         let records = Records {
             by_subject: DashMap::default(),
             held: AtomicUsize::new(0),
             limit: limit_subjects,
-            lifetime,
+            lifetime: lives.records,
         };
-        let swept_at = AtomicU64::new(clock.now().as_nanos());
-        Self { records: Arc::new(records), swept_at, clock }
+        let (guard, swept_at) = (ArcSwap::from_pointee(guard), AtomicU64::new(now.as_nanos()));
+        Self { records: Arc::new(records), guard, swept_at, clock }
     }
 
     /// Records held, those that expired and were not swept yet included.
     pub fn held(&self) -> usize {
         self.records.held.load(Ordering::Relaxed)
+    }
+
+    fn worth(&self) -> Worth {
+        Worth::Embedded(self.guard.load_full())
     }
 
     /// Removes what expired, unless somebody did since `apart` ago; says whether it did.
@@ -76,16 +95,15 @@ impl MemoryStore {
 }
 
 impl TokenStore for MemoryStore {
-    fn lookup_at_once(
-        &self,
-        key: SubjectKey,
-        now: Instant,
-    ) -> Option<Result<Option<SessionToken>, StoreError>> {
-        Some(Ok(self.records.lookup(key, now)))
+    fn lookup_at_once(&self, key: SubjectKey, now: Instant) -> Option<Result<Looked, StoreError>> {
+        let record = self.records.lookup(key, now);
+        // Read after the lookup: what the store forgot before it is known by then.
+        Some(Ok(Looked { record, worth: self.worth() }))
     }
 
-    async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
-        Ok(self.records.lookup(key, self.clock.now()))
+    async fn lookup(&self, key: SubjectKey) -> Result<Looked, StoreError> {
+        let record = self.records.lookup(key, self.clock.now());
+        Ok(Looked { record, worth: self.worth() })
     }
 
     async fn update(&self, key: SubjectKey, change: &Change) -> Result<Kept, StoreError> {
@@ -97,7 +115,17 @@ impl TokenStore for MemoryStore {
             }
             updated => updated,
         };
-        updated.map(|record| Kept { record, stored: Stored::Memory })
+        updated.map(|record| Kept { record, stored: Stored::Memory, worth: self.worth() })
+    }
+
+    fn sampled(&self, key: ComponentKey, sample: Sample) {
+        if self.guard.load().needs_sample(key) {
+            self.guard.rcu(|guard| {
+                let mut guard = EmbeddedGuard::clone(guard);
+                guard.sampled(key, sample);
+                guard
+            });
+        }
     }
 }
 
@@ -340,7 +368,8 @@ mod tests {
     #[tokio::test]
     async fn a_full_store_sweeps_before_it_refuses() {
         let clock = Clock::new();
-        let store = MemoryStore::new(1, LIFETIME, clock);
+        let lives = Lives { records: LIFETIME, barriers: LIFETIME };
+        let store = MemoryStore::new(1, lives, &[], clock);
         store.update(subject(1), &written(500)).await.expect("there is room");
         // A lifetime of 100 ns has passed by the time the next call reads the clock.
         while clock.now() < at(store.swept_at.load(Ordering::Relaxed)) + LIFETIME {}

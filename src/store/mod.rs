@@ -8,4 +8,4 @@ mod facts;
 mod memory;
 
 pub use facts::FactFiles;
-pub use memory::MemoryStore;
+pub use memory::{Lives, MemoryStore};

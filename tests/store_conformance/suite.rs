@@ -55,7 +55,7 @@ async fn kept<S: TokenStore>(store: &S, key: SubjectKey, change: &Change) -> Ses
 }
 
 async fn found<S: TokenStore>(store: &S, key: SubjectKey) -> Option<SessionToken> {
-    store.lookup(key).await.expect("it answers")
+    store.lookup(key).await.expect("it answers").record
 }
 
 async fn absent_is_none_and_changes_that_do_nothing_leave_it_so<S: TokenStore>(store: &S) {

@@ -37,8 +37,8 @@ pub struct Requested<'a> {
     pub session: bool,
     /// The largest staleness a session without a component may meet, if the gate binds it.
     pub gate: Option<Duration>,
-    /// When the token store last forgot, if that still matters.
-    pub barrier: Option<Instant>,
+    /// What covers all that the token store last forgot, if that still matters.
+    pub barrier: Option<(Epoch, Position)>,
     /// The largest staleness asked for.
     pub bound: Option<Duration>,
     /// Demands everything acknowledged before the call.
@@ -199,11 +199,8 @@ impl Work<'_, '_> {
                 None => self.ready.ungated = true,
             }
         }
-        if let Some(lost_at) = self.asked.barrier {
-            let sample = self.line.alive_since(lost_at).next();
-            if let Some(sample) = sample.or_else(|| self.fresh()) {
-                self.demand(sample);
-            }
+        if let Some((epoch, position)) = self.asked.barrier {
+            self.barrier(epoch, position);
         }
         if self.asked.known == Known::No
             && self.line.guards.unknown_upward()
@@ -215,6 +212,18 @@ impl Work<'_, '_> {
         self.former();
         if let Some(component) = self.asked.component {
             self.component(component);
+        }
+    }
+
+    /// Another leader's sample says nothing of what was recorded under this one.
+    fn barrier(&mut self, epoch: Epoch, position: Position) {
+        let mark = Mark::demand(position);
+        let stands = !self.line.is_demand_of_another(epoch, &mark)
+            && self.line.judge(epoch, &mark) == Judged::Alive;
+        if stands {
+            self.ready.floor.demand(epoch, position);
+        } else if let Some(sample) = self.fresh() {
+            self.demand(sample);
         }
     }
 

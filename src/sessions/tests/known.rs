@@ -18,17 +18,17 @@ async fn a_subject_is_unknown_until_a_leader_sample_sent_after_the_start_and_the
     let world = starting();
     let holder = world.holder("alice", &[]).await;
     assert_eq!(holder.ignorance(KEY1, &ON), Some(Ignorance::StoreLost));
-    assert_eq!(holder.barrier(P1), None);
-    assert!(world.sessions.needs_sample(P1));
+    assert_eq!(holder.barrier(KEY1), None);
 
-    world.sessions.sampled(P1, Instant::default());
-    assert!(world.sessions.needs_sample(P1), "it was sent before the start");
-    let sent_at = world.started_at + Duration::from_millis(1);
-    world.sessions.sampled(P1, sent_at);
-    world.sessions.sampled(P1, sent_at + Duration::from_secs(1));
+    world.sessions.sampled(KEY1, sample(Instant::default()));
+    let early = world.holder("alice", &[]).await;
+    assert_eq!(early.ignorance(KEY1, &ON), Some(Ignorance::StoreLost), "sent before the start");
+    let first = sample(world.started_at + Duration::from_millis(1));
+    world.sessions.sampled(KEY1, first);
+    world.sessions.sampled(KEY1, sample(first.sent_at + Duration::from_secs(1)));
     let after = world.holder("alice", &[]).await;
     assert_eq!(after.known(KEY1, &ON), Known::Yes);
-    assert_eq!(after.barrier(P1), Some(sent_at), "the first one stands");
+    assert_eq!(after.barrier(KEY1), Some((first.epoch, first.position)), "the first one stands");
     assert_eq!(after.ignorance(KEY2, &ON), Some(Ignorance::StoreLost), "of its own partition");
     assert_eq!(holder.ignorance(KEY1, &ON), Some(Ignorance::StoreLost), "as it was looked up");
 }
@@ -37,12 +37,13 @@ async fn a_subject_is_unknown_until_a_leader_sample_sent_after_the_start_and_the
 async fn a_record_raised_meanwhile_is_worth_what_the_store_is_by_then() {
     let world = starting();
     let looked_up = world.holder("alice", &[]).await;
-    let sent_at = world.started_at + Duration::from_millis(1);
-    world.sessions.sampled(P1, sent_at);
+    let first = sample(world.started_at + Duration::from_millis(1));
+    world.sessions.sampled(KEY1, first);
     let change = Change::joining(saw(KEY1, 5));
     let raised = world.sessions.adopt(looked_up.clone(), change).await.expect("it answers");
     assert_eq!(raised.known(KEY1, &ON), Known::Yes);
-    assert_eq!(raised.barrier(P1), Some(sent_at), "what is kept now is believed no further");
+    let barrier = Some((first.epoch, first.position));
+    assert_eq!(raised.barrier(KEY1), barrier, "what is kept now is believed no further");
     assert_eq!(looked_up.ignorance(KEY1, &ON), Some(Ignorance::StoreLost));
 }
 
@@ -51,7 +52,7 @@ async fn the_barrier_binds_only_those_who_name_a_subject() {
     let world = starting();
     let tokens = [world.sealed(&saw(KEY1, 5))];
     let holder = world.holder("", &tokens).await;
-    assert_eq!((holder.known(KEY1, &ON), holder.barrier(P1)), (Known::Yes, None));
+    assert_eq!((holder.known(KEY1, &ON), holder.barrier(KEY1)), (Known::Yes, None));
 }
 
 #[tokio::test]

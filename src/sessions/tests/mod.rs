@@ -16,12 +16,13 @@ use tidegate_core::token::{
     BodyLimits, Change, Component, ComponentKey, Mark, Notice, NoticeKind, PartitionId,
     SessionToken,
 };
+use tidegate_core::trail::Sample;
 
 use super::*;
 use crate::clock::Clock;
-use crate::ports::{Kept, SubjectKey};
+use crate::ports::{Kept, Looked, SubjectKey};
 use crate::seal::{Key, Keyring, SubjectHash};
-use crate::store::MemoryStore;
+use crate::store::{Lives, MemoryStore};
 
 const P1: PartitionId = PartitionId::new(1);
 const P2: PartitionId = PartitionId::new(2);
@@ -65,7 +66,7 @@ impl Store {
 }
 
 impl TokenStore for Store {
-    async fn lookup(&self, key: SubjectKey) -> Result<Option<SessionToken>, StoreError> {
+    async fn lookup(&self, key: SubjectKey) -> Result<Looked, StoreError> {
         self.answers()?;
         self.0.kept.lookup(key).await
     }
@@ -74,6 +75,10 @@ impl TokenStore for Store {
         self.0.updates.fetch_add(1, Ordering::Relaxed);
         self.answers()?;
         self.0.kept.update(key, change).await
+    }
+
+    fn sampled(&self, key: ComponentKey, sample: Sample) {
+        self.0.kept.sampled(key, sample);
     }
 }
 
@@ -92,7 +97,8 @@ fn ring(key: &Key) -> Keyring {
 /// An instance whose store started just now, and has no barrier yet.
 fn starting() -> World {
     let clock = Clock::new();
-    let kept = MemoryStore::new(1000, Duration::from_secs(86_400), clock);
+    let lives = Lives { records: Duration::from_secs(86_400), barriers: GATE };
+    let kept = MemoryStore::new(1000, lives, &[KEY1, KEY2], clock);
     let (fails, updates) = (AtomicBool::new(false), AtomicUsize::new(0));
     let store = Store(Arc::new(Inner { kept, fails, updates }));
     let key = Key::generate().expect("random");
@@ -103,7 +109,6 @@ fn starting() -> World {
         "default",
         vec![KEY1, KEY2],
         LIMITS,
-        GATE,
         Guards::on(),
         clock,
     );
@@ -113,8 +118,8 @@ fn starting() -> World {
 /// An instance that has the barriers of both partitions.
 fn world() -> World {
     let world = starting();
-    for partition in [P1, P2] {
-        world.sessions.sampled(partition, world.started_at + Duration::from_nanos(1));
+    for key in [KEY1, KEY2] {
+        world.sessions.sampled(key, sample(world.started_at + Duration::from_nanos(1)));
     }
     world
 }
@@ -139,7 +144,7 @@ impl World {
 
     async fn record(&self, subject: &str) -> Option<SessionToken> {
         let key = SubjectHash::new(&self.key).key("default", subject);
-        self.store.0.kept.lookup(key).await.expect("it is memory")
+        self.store.0.kept.lookup(key).await.expect("it is memory").record
     }
 
     async fn writes(&self, subject: &str, tokens: &[String], join: SessionToken) -> Committed {
@@ -152,6 +157,11 @@ impl World {
 fn epoch(timeline: u32) -> Epoch {
     let start = 1_764_000_000_000_000 + i64::from(timeline);
     Epoch::new(timeline, Life { start, reset: start })
+}
+
+/// What the leader had when it was asked at `sent_at`.
+fn sample(sent_at: Instant) -> Sample {
+    Sample { sent_at, epoch: epoch(1), position: lsn(sent_at.as_nanos()) }
 }
 
 fn lsn(value: u64) -> tidegate_core::position::Position {

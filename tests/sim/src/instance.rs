@@ -14,7 +14,7 @@ use tidegate_core::partition::{
 };
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
-use tidegate_core::store_guard::StoreGuard;
+use tidegate_core::store_guard::EmbeddedGuard;
 use tidegate_core::token::{ComponentKey, PartitionId};
 use tidegate_core::trail::Floor;
 use tidegate_core::views::{NodeId, Observation};
@@ -68,7 +68,7 @@ pub(crate) struct Source {
 pub(crate) struct Instance {
     pub(crate) partition: Partition,
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) guard: StoreGuard<PartitionId, Instant>,
+    pub(crate) guard: EmbeddedGuard,
     pub(crate) cap: FallbackCap,
     pub(crate) sources: Vec<Source>,
     pub(crate) waits: BTreeMap<WaitId, Waiter>,
@@ -138,6 +138,13 @@ pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The belief of an instance that starts now, and is told of every loss.
+fn guard_at(now: Instant, options: &Options) -> EmbeddedGuard {
+    let mut guard = EmbeddedGuard::started(now, options.gate, Duration::MAX / 4);
+    guard.looked(Instance::key(), now, false, now);
+    guard
+}
+
 impl Instance {
     pub(crate) fn new(index: usize, options: &Options) -> Self {
         let settings = Arc::new(settings(options));
@@ -146,7 +153,7 @@ impl Instance {
         Self {
             snapshot: Arc::new(partition.snapshot().clone()),
             partition,
-            guard: StoreGuard::started(Instant::from_nanos(0), options.gate),
+            guard: guard_at(Instant::from_nanos(0), options),
             cap: FallbackCap::new(options.cap, FallbackCap::default_burst(options.cap)),
             sources: vec![Source::new(); options.servers],
             waits: BTreeMap::new(),
@@ -196,13 +203,13 @@ impl State {
     fn perform(&mut self, at: usize, effect: Effect) {
         match effect {
             Effect::Publish(snapshot) => {
-                let sent_at = snapshot.trail.last().map(|sample| sample.sent_at);
+                let newest = snapshot.trail.last();
                 let instance = &mut self.instances[at];
                 instance.snapshot = snapshot;
-                if instance.sampled_at != sent_at {
-                    instance.sampled_at = sent_at;
-                    if let Some(sent_at) = sent_at {
-                        instance.guard.sampled(PARTITION, sent_at, sent_at);
+                if instance.sampled_at != newest.map(|sample| sample.sent_at) {
+                    instance.sampled_at = newest.map(|sample| sample.sent_at);
+                    if let Some(sample) = newest {
+                        instance.guard.sampled(Instance::key(), sample);
                     }
                 }
             }
@@ -465,7 +472,7 @@ impl State {
         own.kept = Arc::new(facts.clone());
         own.partition = Partition::new(PARTITION, SystemId::new(SYSTEM), settings, facts);
         own.snapshot = Arc::new(own.partition.snapshot().clone());
-        own.guard = StoreGuard::started(Instant::from_nanos(self.now), options.gate);
+        own.guard = guard_at(Instant::from_nanos(self.now), &options);
         (own.sampled_at, own.ticks_at) = (None, None);
         let waits = std::mem::take(&mut own.waits);
         let left = waits.values().filter(|waiter| waiter.end.is_none()).count();

@@ -21,7 +21,8 @@ pub(crate) struct Session {
     pub(crate) component: Component,
     pub(crate) known: Known,
     pub(crate) gate: Option<Duration>,
-    pub(crate) barrier: Option<Instant>,
+    /// When the token store forgot.
+    pub(crate) store_lost_at: Option<Instant>,
     pub(crate) bound: Option<Duration>,
     pub(crate) global: bool,
     pub(crate) gave_up: bool,
@@ -35,7 +36,7 @@ impl Session {
             component: Component::default(),
             known: Known::Yes,
             gate: None,
-            barrier: None,
+            store_lost_at: None,
             bound: None,
             global: false,
             gave_up: false,
@@ -90,7 +91,7 @@ impl Stage {
             ["unresolved"] => session.component.unresolved = true,
             ["unknown", "session"] => session.known = Known::No,
             ["gate", window] => session.gate = Some(span(window)),
-            ["store", "lost"] => session.barrier = Some(now),
+            ["store", "lost"] => session.store_lost_at = Some(now),
             ["call", "arrives"] => session.since = Some(now),
             ["sample", "did", "not", "come"] => session.gave_up = true,
             ["another", "session"] => *session = Session::new(),
@@ -107,14 +108,16 @@ impl Stage {
     fn resolve_for(&mut self, session: bool) -> Resolution {
         self.partition();
         let (now, snapshot, asks) = (self.now(), self.snapshot(), &self.session);
+        let barrier = asks.store_lost_at.map(|at| snapshot.trail.since(at).next());
+        let forgot = barrier == Some(None);
         let asked = Requested {
             key: snapshot.key,
             component: Some(&asks.component).filter(|component| !component.is_empty()),
             former: Vec::new(),
-            known: asks.known,
+            known: if forgot { Known::No } else { asks.known },
             session,
             gate: asks.gate,
-            barrier: asks.barrier,
+            barrier: barrier.flatten().map(|sample| (sample.epoch, sample.position)),
             bound: asks.bound,
             global: asks.global,
             since: asks.since.unwrap_or(now),

@@ -3,14 +3,15 @@
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, SystemId};
-use tidegate_core::store_guard::{Belief, StoreGuard};
+use tidegate_core::position::Position;
+use tidegate_core::store_guard::{Belief, EmbeddedGuard};
 use tidegate_core::token::{
     BodyLimits, Change, Component, ComponentKey, Mark, Notice, PartitionId, SessionToken,
 };
 use tidegate_core::trail::Known;
 
 use crate::check::{Corner, Dep, Deps};
-use crate::instance::{Instance, PARTITION};
+use crate::instance::Instance;
 use crate::sim::State;
 
 /// Marks a component keeps, one per epoch: the limit the README names.
@@ -33,7 +34,7 @@ struct Named {
     /// The instance that looked it up.
     at: usize,
     record: Option<SessionToken>,
-    guard: StoreGuard<PartitionId, Instant>,
+    guard: EmbeddedGuard,
     looked_at: Instant,
 }
 
@@ -106,9 +107,9 @@ impl Holder {
         self.merged.component(Instance::key())
     }
 
-    fn belief(&self, guards: &Guards) -> Option<Belief<Instant>> {
+    fn belief(&self, guards: &Guards) -> Option<Belief> {
         let named = self.named.as_ref()?;
-        Some(named.guard.belief(PARTITION, named.looked_at, guards))
+        Some(named.guard.belief(Instance::key(), named.looked_at, guards))
     }
 
     pub(crate) fn known(&self, guards: &Guards) -> Known {
@@ -126,9 +127,9 @@ impl Holder {
         self.named.is_some() || self.carried.component(Instance::key()).is_none()
     }
 
-    pub(crate) fn barrier(&self, guards: &Guards) -> Option<Instant> {
+    pub(crate) fn barrier(&self, guards: &Guards) -> Option<(Epoch, Position)> {
         match self.belief(guards)? {
-            Belief::Barrier(sent_at) => Some(sent_at),
+            Belief::Barrier(epoch, position) => Some((epoch, position)),
             Belief::Unknown | Belief::Clear => None,
         }
     }

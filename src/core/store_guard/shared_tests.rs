@@ -1,0 +1,244 @@
+//! A store of many instances: what is a loss, the fence, the barrier, the deposed primary.
+
+use std::time::Duration;
+
+use super::{
+    Belief, Generation, LossCause, News, Reply, Server, SharedGuard, SharedRules, Unbelieved, Worth,
+};
+use crate::guards::Guards;
+use crate::instant::Instant;
+use crate::lineage::{Epoch, Life};
+use crate::position::Lsn;
+use crate::token::{ComponentKey, PartitionId};
+use crate::trail::Sample;
+
+const D_MAX: u64 = 1_000;
+const FENCE: u64 = 100;
+const GRACE: u64 = 20;
+const WINDOW: u64 = 10;
+const P: ComponentKey = ComponentKey { partition: PartitionId::new(1), system_tag: 7 };
+const Q: ComponentKey = ComponentKey { partition: PartitionId::new(2), system_tag: 7 };
+const EPOCH: Epoch = Epoch::new(1, Life { start: 5, reset: 3 });
+const OLD: Server = Server::new([1; 20]);
+const NEW: Server = Server::new([2; 20]);
+const ON: Guards = Guards::on();
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+fn sample(sent_at: u64, position: u64) -> Sample {
+    Sample { sent_at: at(sent_at), epoch: EPOCH, position: Lsn::new(position).into() }
+}
+
+fn barrier(position: u64) -> Belief {
+    Belief::Barrier(EPOCH, Lsn::new(position).into())
+}
+
+fn guard(keys: &[ComponentKey]) -> SharedGuard {
+    let nanos = Duration::from_nanos;
+    let rules = SharedRules {
+        d_max: nanos(D_MAX),
+        fence: nanos(FENCE),
+        believed_for: Some(nanos(WINDOW)),
+        grace: nanos(GRACE),
+    };
+    SharedGuard::new(rules, keys.to_vec())
+}
+
+fn reply(server: Server, evicted: u64, generation: Option<&Generation>) -> Reply {
+    let generation = generation.map(Generation::encode);
+    Reply { server, is_primary: true, evicted, generation }
+}
+
+fn generation(server: Server, evicted: u64, position: u64) -> Generation {
+    Generation::new(server, evicted).with(P, EPOCH, Lsn::new(position).into())
+}
+
+/// What one answer is worth to an instance whose last write was just taken.
+fn told(store: &mut SharedGuard, reply: &Reply, now: u64) -> (Belief, Option<News>) {
+    store.accepted(reply.server, at(now));
+    let (worth, news) = store.replied(reply, at(now), &ON);
+    (worth.belief(P, at(now), &ON), news)
+}
+
+#[test]
+fn a_store_without_a_generation_is_lost_until_a_barrier_sampled_after_the_fence_is_written() {
+    let mut store = guard(&[P]);
+    let empty = reply(OLD, 0, None);
+    let lost = Some(News::Lost(LossCause::NoGeneration));
+    assert_eq!(told(&mut store, &empty, 5), (Belief::Unknown, lost));
+    assert_eq!(told(&mut store, &empty, 6), (Belief::Unknown, None), "it is told once");
+    assert_eq!(store.wants_sample(P, &ON), Some(at(5 + FENCE)));
+    store.sampled(P, sample(5 + FENCE, 400), &ON);
+    assert_eq!(store.due(at(110), &ON), None, "it was sent within the fence");
+    store.sampled(P, sample(6 + FENCE, 500), &ON);
+    let write = store.due(at(110), &ON).expect("the fence is over and the barrier is there");
+    assert_eq!((write.expected, &write.generation), (None, &generation(OLD, 0, 500)));
+
+    let stands = reply(OLD, 0, Some(&write.generation));
+    assert_eq!(told(&mut store, &stands, 112), (barrier(500), Some(News::Stands)));
+    assert_eq!(told(&mut store, &stands, 111 + D_MAX).0, barrier(500));
+    assert_eq!(told(&mut store, &stands, 112 + D_MAX).0, Belief::Clear);
+    assert_eq!((store.wants_sample(P, &ON), store.due(at(9_999), &ON)), (None, None));
+}
+
+#[test]
+fn what_another_instance_wrote_is_obeyed_at_once() {
+    let mut store = guard(&[P]);
+    let stands = reply(OLD, 3, Some(&generation(OLD, 3, 500)));
+    assert_eq!(told(&mut store, &stands, 5), (barrier(500), None), "an instance that starts");
+
+    told(&mut store, &reply(NEW, 0, Some(&generation(OLD, 3, 500))), 50);
+    let of_other = reply(NEW, 0, Some(&generation(NEW, 0, 900)));
+    assert_eq!(told(&mut store, &of_other, 51), (barrier(900), Some(News::Stands)));
+}
+
+#[test]
+fn a_promoted_replica_an_eviction_and_bytes_that_are_none_are_losses() {
+    let whole = generation(OLD, 3, 500);
+    let torn = Reply { generation: Some(vec![1, 2, 3]), ..reply(OLD, 3, None) };
+    let losses = [
+        (reply(NEW, 3, Some(&whole)), LossCause::OtherServer),
+        (reply(OLD, 4, Some(&whole)), LossCause::Evicted),
+        (reply(OLD, 2, Some(&whole)), LossCause::Evicted),
+        (reply(OLD, 3, None), LossCause::NoGeneration),
+        (torn, LossCause::Malformed),
+    ];
+    for (reply, cause) in losses {
+        let mut store = guard(&[P]);
+        let good = self::reply(OLD, 3, Some(&whole));
+        assert_eq!(told(&mut store, &good, 5).0, barrier(500));
+        let news = Some(News::Lost(cause));
+        assert_eq!(told(&mut store, &reply, 6), (Belief::Unknown, news), "{reply:?}");
+        let write = {
+            store.sampled(P, sample(7 + FENCE, 900), &ON);
+            store.due(at(7 + FENCE), &ON).expect("it is due")
+        };
+        assert_eq!(write.expected, reply.generation);
+        assert_eq!(write.generation, generation(reply.server, reply.evicted, 900));
+    }
+}
+
+#[test]
+fn a_second_loss_starts_the_fence_anew() {
+    let mut store = guard(&[P]);
+    told(&mut store, &reply(OLD, 0, None), 5);
+    store.sampled(P, sample(106, 500), &ON);
+    let (_, news) = told(&mut store, &reply(OLD, 1, None), 107);
+    assert_eq!(news, Some(News::Lost(LossCause::NoGeneration)));
+    assert_eq!(store.due(at(150), &ON), None);
+    assert_eq!(store.fenced_until(at(150), &ON), Some(at(107 + FENCE)));
+}
+
+#[test]
+fn a_partition_without_a_leader_is_waited_for_and_then_gets_its_barrier_later() {
+    let mut store = guard(&[P, Q]);
+    told(&mut store, &reply(OLD, 0, None), 5);
+    store.sampled(P, sample(106, 500), &ON);
+    assert_eq!(store.due(at(5 + FENCE + GRACE - 1), &ON), None);
+    let write = store.due(at(5 + FENCE + GRACE), &ON).expect("it is waited for no longer");
+    let stands = reply(OLD, 0, Some(&write.generation));
+    assert_eq!(told(&mut store, &stands, 130).0, barrier(500));
+    let (worth, _) = store.replied(&stands, at(130), &ON);
+    assert_eq!(worth.belief(Q, at(130), &ON), Belief::Unknown);
+
+    assert_eq!(store.wants_sample(Q, &ON), Some(at(130)));
+    store.sampled(Q, sample(131, 70), &ON);
+    let more = store.due(at(132), &ON).expect("it is due");
+    assert_eq!(more.expected, stands.generation);
+    let stands = reply(OLD, 0, Some(&more.generation));
+    let (worth, news) = store.replied(&stands, at(140), &ON);
+    assert_eq!((worth.belief(Q, at(140), &ON), news), (barrier(70), None));
+    assert_eq!(worth.belief(P, at(130 + D_MAX), &ON), Belief::Clear, "its term goes on");
+}
+
+#[test]
+fn an_answer_is_believed_only_while_its_server_takes_our_writes() {
+    let mut store = guard(&[P]);
+    let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
+    let worth = |store: &mut SharedGuard, now: u64, guards: &Guards| {
+        store.replied(&stands, at(now), guards).0
+    };
+    let deposed = |worth: &Worth| matches!(worth, Worth::Unknown(Unbelieved::Deposed));
+    assert!(deposed(&worth(&mut store, 5, &ON)), "nothing was written yet");
+    store.accepted(NEW, at(5));
+    assert!(deposed(&worth(&mut store, 6, &ON)), "another server took it");
+    store.accepted(OLD, at(5));
+    store.accepted(OLD, at(2));
+    assert!(!deposed(&worth(&mut store, 5 + WINDOW, &ON)));
+    assert!(deposed(&worth(&mut store, 6 + WINDOW, &ON)));
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = Guards::without("believed_lookup").expect("named");
+        assert!(!deposed(&worth(&mut store, 6 + WINDOW, &off)));
+    }
+}
+
+#[test]
+fn a_replica_is_not_believed_and_tells_of_no_loss() {
+    let mut store = guard(&[P]);
+    let replica = Reply { is_primary: false, ..reply(OLD, 0, None) };
+    let (worth, news) = store.replied(&replica, at(5), &ON);
+    assert!(matches!(worth, Worth::Unknown(Unbelieved::Replica)));
+    assert_eq!((news, store.due(at(9_999), &ON)), (None, None));
+}
+
+#[test]
+fn a_loss_that_the_generation_does_not_show_voids_it_for_good() {
+    let mut store = guard(&[P]);
+    let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
+    told(&mut store, &stands, 5);
+    let (news, void) = store.lost(LossCause::NoScript, at(6)).expect("it stood");
+    assert_eq!(news, News::Lost(LossCause::NoScript));
+    assert_eq!(Some(&void), stands.generation.as_ref());
+    assert_eq!(store.lost(LossCause::NoScript, at(7)), None, "once");
+    assert_eq!(told(&mut store, &stands, 8), (Belief::Unknown, None));
+    assert_eq!(told(&mut store, &reply(OLD, 0, None), 9), (Belief::Unknown, None));
+    assert_eq!(store.fenced_until(at(10), &ON), Some(at(6 + FENCE)));
+}
+
+/// A replica was promoted at 10; another instance goes on recording on the old primary until 40,
+/// when the leader is at 400. Here the loss is seen at 20.
+fn demands_what_the_other_recorded(guards: &Guards) -> bool {
+    let mut store = guard(&[P]);
+    let promoted = reply(NEW, 0, Some(&generation(OLD, 0, 5)));
+    store.accepted(NEW, at(20));
+    store.replied(&promoted, at(20), guards);
+    for (sent_at, position) in [(21, 210), (60, 600), (121, 1_210)] {
+        store.sampled(P, sample(sent_at, position), guards);
+    }
+    let Some(write) = store.due(at(122), guards) else { return true };
+    let stands = reply(NEW, 0, Some(&write.generation));
+    store.accepted(NEW, at(122));
+    let (worth, _) = store.replied(&stands, at(122), guards);
+    match worth.belief(P, at(122), guards) {
+        Belief::Unknown => true,
+        Belief::Barrier(_, demanded) => demanded.covers(Lsn::new(400).into()),
+        Belief::Clear => false,
+    }
+}
+
+#[test]
+fn the_fence_guard_keeps_the_barrier_from_being_sampled_too_early() {
+    assert!(demands_what_the_other_recorded(&ON));
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = Guards::without("fence").expect("named");
+        assert!(!demands_what_the_other_recorded(&off), "without the fence it is missed");
+    }
+}
+
+#[test]
+fn the_generation_guard_tells_a_promoted_replica_from_its_primary() {
+    let promoted = reply(NEW, 0, Some(&generation(OLD, 0, 5)));
+    let believes = |guards: &Guards| {
+        let mut store = guard(&[P]);
+        store.accepted(NEW, at(5));
+        let (worth, _) = store.replied(&promoted, at(5), guards);
+        matches!(worth, Worth::Believed(_))
+    };
+    assert!(!believes(&ON));
+    #[cfg(feature = "unsafe-guards")]
+    assert!(believes(&Guards::without("generation").expect("named")));
+}
