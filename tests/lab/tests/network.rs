@@ -104,6 +104,20 @@ async fn a_black_hole_swallows_old_and_new_connections_until_mended() -> Result<
 }
 
 #[tokio::test]
+async fn no_end_of_a_stream_passes_a_black_hole() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let proxy = Proxy::start(listener.local_addr()?).await?;
+    let mut client = TcpStream::connect(proxy.address()).await?;
+    let (mut server, _) = listener.accept().await?;
+    proxy.set(Mode::BlackHole).await?;
+    client.shutdown().await?;
+    assert!(timeout(IN_VAIN, server.read_u8()).await.is_err(), "the end of the stream came");
+    proxy.set(Mode::Pass).await?;
+    assert_eq!(timeout(LIMIT, server.read(&mut [0; 1])).await??, 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_half_open_line_delivers_but_answers_nothing() -> Result<()> {
     let (target, _echo) = echo().await?;
     let proxy = Proxy::start(target).await?;
