@@ -45,12 +45,19 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
     for (key, text) in sections.telemetry.out_of_range() {
         check.wrong(&["telemetry", key], text);
     }
+    let password_given = document.is_overridden(&["store", "password"]);
+    let store = sections.store.checked(password_given).map_err(|wrong| {
+        for (key, text) in wrong {
+            check.wrong(&["store", key], text);
+        }
+    });
     let nodes_most = sections.limits.nodes_per_partition;
     let partitions = sections.partition.into_iter();
     let partitions: Vec<Partition> = partitions
         .filter_map(|(name, section)| check.partition(name, section, nodes_most))
         .collect();
     check.unique(&partitions);
+    let Ok(store) = store else { return Err(check.problems) };
     if !check.problems.is_empty() {
         return Err(check.problems);
     }
@@ -58,7 +65,7 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
         cluster: sections.cluster,
         listen: sections.listen,
         token: sections.token,
-        store: sections.store,
+        store,
         partitions,
         limits: sections.limits,
         telemetry: sections.telemetry,

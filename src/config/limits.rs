@@ -68,6 +68,9 @@ pub struct Limits {
     pub d_max: Duration,
     /// Subjects the memory store remembers. 1,000,000 take some 300 MB.
     pub subjects: usize,
+    /// Subjects whose changes wait in memory for a store that cannot be reached. 100,000: minutes
+    /// of a busy site, some 50 MB.
+    pub pending_records: usize,
 
     /// Age of a view past which its node serves no session. 5 s: twenty idle polls missed.
     #[serde(deserialize_with = "duration")]
@@ -139,6 +142,7 @@ impl Default for Limits {
             token_lifetime: hours(24),
             d_max: hours(1),
             subjects: 1_000_000,
+            pending_records: 100_000,
             view_max_age: seconds(5),
             idle_poll: millis(250),
             busy_poll: millis(2),
@@ -205,6 +209,7 @@ impl Limits {
         };
         let wide = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
         count("subjects", self.subjects, 1, 100_000_000);
+        count("pending_records", self.pending_records, 1, 10_000_000);
         count("parked_waits", self.parked_waits, 1, 10_000_000);
         count("fallback_reads", wide(self.fallback_reads), 0, 10_000_000);
         count("calls_in_flight", self.calls_in_flight, 1, 10_000_000);

@@ -2,6 +2,7 @@
 //!
 //! - `document`: the text, overrides of the environment, and where each setting stands;
 //! - `sections`: what each section may hold;
+//! - `store`: where sessions and facts are remembered;
 //! - `limits`: every bound, with its default and reason;
 //! - `telemetry`: what is told of the service, and to whom;
 //! - `values`: names, addresses, durations, sizes, secrets;
@@ -16,6 +17,7 @@ mod document;
 mod error;
 mod limits;
 mod sections;
+mod store;
 mod telemetry;
 mod values;
 
@@ -33,7 +35,8 @@ pub use limits::{
     PATRONI_ADDRESSES, SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN, TOKEN_KEYS,
     TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
 };
-pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Store, StoreKind, Token};
+pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Token};
+pub use store::{Redis, RedisUrl, Redundancy, STORE_URLS, Store, StoreKind, StoreTls, Topology};
 pub use telemetry::{LogFormat, RESOURCE_ATTRIBUTES, Telemetry};
 pub use values::{HostPort, HttpAddress, Name, Secret};
 

@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::limits::Limits;
+use super::store::StoreSection;
 use super::telemetry::Telemetry;
 use super::values::{HostPort, HttpAddress, Name, Secret, number};
 
@@ -27,7 +28,7 @@ pub(super) struct Sections {
     #[serde(default)]
     pub(super) token: Token,
     /// Where sessions are remembered.
-    pub(super) store: Store,
+    pub(super) store: StoreSection,
     /// The replication logs, by name.
     #[serde(default)]
     pub(super) partition: BTreeMap<Name, PartitionSection>,
@@ -91,39 +92,6 @@ pub struct Token {
     /// Files with a key each: the first seals, all are accepted. None: a key is made at the start,
     /// so after a restart every session is unknown until it writes or reads again.
     pub keys: Vec<PathBuf>,
-}
-
-/// `[store]`: where sessions and facts are remembered.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Store {
-    /// What keeps the records of subjects.
-    pub kind: StoreKind,
-    /// The file with the secret subjects are hashed under. Never rotated: changing it loses every
-    /// record. None: a secret is made at the start, which a memory store does not notice.
-    pub secret_file: Option<PathBuf>,
-    /// The folder the facts of each partition are kept in. It must survive a restart.
-    pub state_dir: PathBuf,
-}
-
-/// What keeps the records of subjects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub enum StoreKind {
-    /// This process alone. A start forgets every subject, and is told as a loss.
-    Memory,
-}
-
-impl TryFrom<String> for StoreKind {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "memory" => Ok(Self::Memory),
-            "redis" => Err("`redis` is not built yet; use `memory` with one instance".to_owned()),
-            _ => Err(format!("`{text}` is no kind of store; use `memory`")),
-        }
-    }
 }
 
 /// `[partition.NAME]`: one replication log, its leader and replicas.

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
 use crate::clock::Clock;
-use crate::config::{self, AsyncCommits, Config, TENANT};
+use crate::config::{self, AsyncCommits, Config, StoreKind, TENANT};
 use crate::partitions::handle::Reach;
 use crate::partitions::{
     NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
@@ -55,6 +55,9 @@ pub(super) async fn wire(
     telemetry: &Telemetry,
     (stop, halt): (&CancellationToken, &CancellationToken),
 ) -> Result<Wired> {
+    if let StoreKind::Redis(_) = config.store.kind {
+        anyhow::bail!("`store.kind`: `redis` is not wired yet; use `memory` with one instance");
+    }
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock)?);
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
