@@ -6,6 +6,10 @@
 mod fact_document;
 mod facts;
 mod memory;
+mod redis;
 
 pub use facts::FactFiles;
 pub use memory::{Lives, MemoryStore};
+pub use redis::{
+    CheckError, Checked, RedisSettings, RedisStore, StoreCount, StoreCounters, StoreEvent, survey,
+};

@@ -1,0 +1,221 @@
+//! `Beliefs`: the `SharedGuard` of each bucket, told of every answer of its servers.
+//!
+//! It decides nothing: the core's guard does. A lock is held for one event at a time, never while
+//! a server is asked.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_core::guards::Guards;
+use tidegate_core::store_guard::{
+    LossCause, News, Reply, Server, SharedGuard, SharedRules, Worth, Write,
+};
+use tidegate_core::token::ComponentKey;
+use tidegate_core::trail::Sample;
+use tokio::sync::Notify;
+
+use super::events::{Announcer, StoreCount, StoreCounters, StoreEvent};
+use super::info::ServerInfo;
+use super::keys::Bucket;
+use crate::clock::{Clock, Instant};
+
+/// Servers that are remembered to have the scripts: more than any cluster of 64 buckets has.
+const SERVERS_MAX: usize = 256;
+
+/// What may be believed of a store, by bucket.
+#[derive(Debug)]
+pub(super) struct Beliefs {
+    parts: Vec<Mutex<Part>>,
+    /// Servers that ran a script by its hash.
+    scripted: Mutex<BTreeSet<Server>>,
+    rules: SharedRules,
+    guards: Guards,
+    announcer: Arc<Announcer>,
+    counters: Arc<StoreCounters>,
+    clock: Clock,
+    /// A generation may have become due.
+    pub(super) wake: Notify,
+}
+
+#[derive(Debug)]
+struct Part {
+    guard: SharedGuard,
+    /// Who answered last.
+    server: Option<Server>,
+    refuses: bool,
+}
+
+/// A generation that is void and must go, unless it has changed meanwhile.
+#[derive(Debug)]
+pub(super) struct Void {
+    pub(super) bucket: Bucket,
+    pub(super) bytes: Vec<u8>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A guard takes in whole events: it is whole after a panic too.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Beliefs {
+    pub(super) fn new(
+        buckets: usize,
+        (rules, keys): (SharedRules, &[ComponentKey]),
+        guards: Guards,
+        (announcer, counters): (&Arc<Announcer>, &Arc<StoreCounters>),
+        clock: Clock,
+    ) -> Self {
+        let part = || {
+            let guard = SharedGuard::new(rules, keys.to_vec());
+            Mutex::new(Part { guard, server: None, refuses: false })
+        };
+        Self {
+            parts: (0..buckets).map(|_| part()).collect(),
+            scripted: Mutex::default(),
+            rules,
+            guards,
+            announcer: Arc::clone(announcer),
+            counters: Arc::clone(counters),
+            clock,
+            wake: Notify::new(),
+        }
+    }
+
+    fn part(&self, bucket: Bucket) -> Option<MutexGuard<'_, Part>> {
+        self.parts.get(bucket.index()).map(lock)
+    }
+
+    /// Takes in an answer; says what it is worth.
+    pub(super) fn replied(
+        &self,
+        bucket: Bucket,
+        info: &ServerInfo,
+        generation: Option<Vec<u8>>,
+    ) -> Worth {
+        let ServerInfo { server, is_primary, evicted, .. } = *info;
+        let reply = Reply { server, is_primary, evicted, generation };
+        let Some(mut part) = self.part(bucket) else {
+            return Worth::Unknown(tidegate_core::store_guard::Unbelieved::Lost);
+        };
+        if is_primary {
+            part.server = Some(server);
+        }
+        let (worth, news) = part.guard.replied(&reply, self.clock.now(), &self.guards);
+        drop(part);
+        if let Some(news) = news {
+            self.announce(news, bucket);
+        }
+        worth
+    }
+
+    fn announce(&self, news: News, bucket: Bucket) {
+        let why = format!("bucket {}", bucket.index());
+        match news {
+            News::Lost(cause) => {
+                self.counters.add(StoreCount::Losses, 1);
+                self.announcer.tell(StoreEvent::Lost(cause), &why);
+                self.wake.notify_waiters();
+            }
+            News::Stands => self.announcer.tell(StoreEvent::Stands, &why),
+        }
+    }
+
+    /// Notes that a server took a write of ours that was sent at `sent_at`; says whether that
+    /// counts.
+    ///
+    /// A primary counts its replicas once a second: one that was frozen goes on for a moment with
+    /// the count of before. What it says of each replica is of now.
+    pub(super) fn took(&self, bucket: Bucket, info: &ServerInfo, sent_at: Instant) -> bool {
+        let counts = match self.rules.believed_for {
+            Some(window) if self.guards.believed_lookup() => {
+                let attached = info.lags.len();
+                attached > 0 && info.replicas_within(window.as_secs()) == attached
+            }
+            Some(_) | None => true,
+        };
+        if !counts {
+            self.refused(bucket, "replicas are behind `min-replicas-max-lag`");
+            return false;
+        }
+        let Some(mut part) = self.part(bucket) else { return false };
+        part.guard.accepted(info.server, sent_at);
+        let refused = std::mem::replace(&mut part.refuses, false);
+        drop(part);
+        if refused {
+            self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
+        }
+        true
+    }
+
+    /// Notes that a server refused a write of ours.
+    pub(super) fn refused(&self, bucket: Bucket, why: &str) {
+        let Some(mut part) = self.part(bucket) else { return };
+        let refused = std::mem::replace(&mut part.refuses, true);
+        drop(part);
+        if !refused {
+            self.announcer.tell(StoreEvent::Refuses, why);
+        }
+    }
+
+    /// Notes that a server has our scripts, or had lost them; returns the generations that are
+    /// void by that.
+    pub(super) fn ran_script(&self, server: Server, was_missing: bool) -> Vec<Void> {
+        let mut scripted = lock(&self.scripted);
+        if scripted.len() >= SERVERS_MAX {
+            scripted.clear();
+        }
+        let is_new = scripted.insert(server);
+        drop(scripted);
+        if is_new || !was_missing {
+            return Vec::new();
+        }
+        // Who removes scripts may have removed records, or restored older ones.
+        let now = self.clock.now();
+        let mut voids = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            let mut part = lock(part);
+            if part.server == Some(server)
+                && let Some((news, bytes)) = part.guard.lost(LossCause::NoScript, now)
+            {
+                drop(part);
+                let bucket = Bucket::nth(index);
+                self.announce(news, bucket);
+                voids.push(Void { bucket, bytes });
+            }
+        }
+        voids
+    }
+
+    /// Offers a leader sample.
+    pub(super) fn sampled(&self, key: ComponentKey, sample: Sample) {
+        let mut is_due = false;
+        for part in &self.parts {
+            let mut part = lock(part);
+            if part.guard.wants_sample(key, &self.guards).is_some() {
+                part.guard.sampled(key, sample, &self.guards);
+                is_due |= part.guard.due(self.clock.now(), &self.guards).is_some();
+            }
+        }
+        if is_due {
+            self.wake.notify_waiters();
+        }
+    }
+
+    /// The generation that is to be written now.
+    pub(super) fn due(&self, bucket: Bucket) -> Option<Write> {
+        self.part(bucket)?.guard.due(self.clock.now(), &self.guards)
+    }
+
+    /// Whether a fence is up: then a record is promised to nobody elsewhere.
+    pub(super) fn is_fenced(&self, bucket: Bucket) -> bool {
+        let now = self.clock.now();
+        self.part(bucket).is_none_or(|part| part.guard.fenced_until(now, &self.guards).is_some())
+    }
+
+    /// How often each server must take a write of ours so that its answers are believed.
+    pub(super) fn beat(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        self.rules.believed_for.map_or(LONGEST, |window| (window / 4).min(LONGEST))
+    }
+}
