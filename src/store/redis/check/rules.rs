@@ -1,0 +1,262 @@
+//! What a server must be to keep records, and for how long its answers count.
+
+use std::time::Duration;
+
+use redis::{Pipeline, Value};
+
+use super::refusal::{CheckError, is_denied, unfit};
+use super::rights::grant;
+use super::{Asked, RedisSettings};
+use crate::config::{Redundancy, Topology};
+
+/// The oldest server the tests run on. Valkey shows itself as Redis 7.2.
+const OLDEST: (u64, u64) = (7, 0);
+/// The fence where a deposed primary cannot be kept from taking records: as long as its clients may
+/// need to notice.
+const FENCE_ASYNC: Duration = Duration::from_secs(30);
+
+/// What a store allows to conclude.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// What keeps a deposed primary from being believed.
+    pub redundancy: Redundancy,
+    /// How long nothing is believed after a loss.
+    pub fence: Duration,
+    /// An answer is believed so long after its server took a write of ours; `None`: always.
+    pub believed_for: Option<Duration>,
+    /// Replicas that are attached, of the server that has the fewest.
+    pub replicas: u64,
+    /// What it is: `Redis 7.0.15`.
+    pub version: String,
+    /// What an operator may want to change; each a sentence.
+    pub hints: Vec<String>,
+}
+
+impl Checked {
+    /// What holds for both.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        // Under `fenced` a server without replicas takes no write: no need to tell them apart.
+        let rank = |redundancy| match redundancy {
+            Redundancy::Single => 0,
+            Redundancy::Fenced => 1,
+            Redundancy::Async => 2,
+        };
+        if rank(other.redundancy) > rank(self.redundancy) {
+            self.redundancy = other.redundancy;
+        }
+        self.fence = self.fence.max(other.fence);
+        let both = [self.believed_for, other.believed_for];
+        self.believed_for = both.into_iter().flatten().min();
+        self.replicas = self.replicas.min(other.replicas);
+        for hint in other.hints {
+            if !self.hints.contains(&hint) {
+                self.hints.push(hint);
+            }
+        }
+        self
+    }
+}
+
+/// Refuses records that would expire while they are needed.
+pub(super) fn lifetimes(settings: &RedisSettings) -> Result<(), CheckError> {
+    let least = settings.d_max.saturating_mul(2);
+    if settings.lifetime >= least {
+        return Ok(());
+    }
+    let least = humantime::format_duration(least);
+    let text = format!("raise it to {least}, twice `limits.d_max`: records expire after it");
+    Err(CheckError::refused("limits.token_lifetime", text))
+}
+
+/// What one server allows.
+///
+/// # Errors
+/// [`CheckError::Refused`] with what to change on it, or in our settings.
+pub(super) async fn of(
+    server: &Asked<'_>,
+    settings: &RedisSettings,
+) -> Result<Checked, CheckError> {
+    let version = version(server, settings)?;
+    mode(server, settings)?;
+    role(server, settings)?;
+    eviction(server, settings)?;
+    let replicas = server.number("connected_slaves").unwrap_or_default();
+    let redundancy = settings.redundancy.unwrap_or(match settings.topology {
+        Topology::Single if replicas == 0 => Redundancy::Single,
+        Topology::Single | Topology::Sentinel { .. } | Topology::Cluster => Redundancy::Fenced,
+    });
+    let (fence, believed_for) = match redundancy {
+        Redundancy::Single if replicas > 0 => {
+            let text = format!(
+                "the store has {replicas} replicas, and one may be promoted; remove the setting, or \
+                 set it to \"fenced\" or \"async\""
+            );
+            return Err(CheckError::refused("store.redundancy", text));
+        }
+        Redundancy::Single => (settings.fence.unwrap_or(Duration::ZERO), None),
+        Redundancy::Async => (settings.fence.unwrap_or(FENCE_ASYNC), None),
+        Redundancy::Fenced => {
+            let lag = fenced_by(server, replicas, settings).await?;
+            (fence(lag, settings)?, Some(lag))
+        }
+    };
+    let hints = hints(server, replicas, settings);
+    Ok(Checked { redundancy, fence, believed_for, replicas, version, hints })
+}
+
+fn version(server: &Asked<'_>, settings: &RedisSettings) -> Result<String, CheckError> {
+    let text = server.field("redis_version").unwrap_or_default();
+    let mut numbers = text.split('.').map(|number| number.parse::<u64>().unwrap_or_default());
+    let found = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    if found < OLDEST {
+        let (major, minor) = OLDEST;
+        let text = format!(
+            "its version is {text}; update it to Redis {major}.{minor} or Valkey 7.2, or newer"
+        );
+        return Err(unfit(settings, &text));
+    }
+    Ok(match server.field("valkey_version") {
+        Some(valkey) => format!("Valkey {valkey}"),
+        None => format!("Redis {text}"),
+    })
+}
+
+/// Refuses another kind of server than the topology asks for.
+fn mode(server: &Asked<'_>, settings: &RedisSettings) -> Result<(), CheckError> {
+    let mode = server.field("redis_mode").unwrap_or("standalone");
+    let wanted = match (&settings.topology, mode) {
+        (Topology::Single | Topology::Sentinel { .. }, "standalone")
+        | (Topology::Cluster, "cluster") => return Ok(()),
+        (_, "sentinel") => "sentinel",
+        (_, "cluster") => "cluster",
+        _ => "single",
+    };
+    let text = format!("what answers runs in {mode} mode; set it to \"{wanted}\"");
+    Err(CheckError::refused("store.topology", text))
+}
+
+fn role(server: &Asked<'_>, settings: &RedisSettings) -> Result<(), CheckError> {
+    if server.field("role") == Some("master") {
+        return Ok(());
+    }
+    let primary = server.field("master_host").zip(server.field("master_port"));
+    Err(super::refusal::replica(settings, primary))
+}
+
+fn eviction(server: &Asked<'_>, settings: &RedisSettings) -> Result<(), CheckError> {
+    match server.field("maxmemory_policy") {
+        Some("noeviction") => Ok(()),
+        policy => {
+            let policy = policy.unwrap_or("not shown");
+            let text = format!(
+                "its `maxmemory-policy` is {policy}, which drops records; set it to noeviction"
+            );
+            Err(unfit(settings, &text))
+        }
+    }
+}
+
+/// Within which lag a server with `replicas` takes writes, proven to need all of them.
+async fn fenced_by(
+    server: &Asked<'_>,
+    replicas: u64,
+    settings: &RedisSettings,
+) -> Result<Duration, CheckError> {
+    // A primary that keeps one of two replicas goes on while the other is promoted.
+    let needed = replicas.max(1);
+    let least = |found: &str| {
+        let text = format!(
+            "its `min-replicas-to-write` is {found}; set it to {needed}, the number of its \
+             replicas, so that a deposed primary takes no record; where that cannot be set, set \
+             `store.redundancy` to \"async\""
+        );
+        unfit(settings, &text)
+    };
+    match replica_settings(server, settings).await? {
+        Some((count, _)) if count < needed => Err(least(&count.to_string())),
+        Some((_, 0)) => {
+            let text = "its `min-replicas-max-lag` is 0, so `min-replicas-to-write` is not in \
+                        force; set it to 10";
+            Err(unfit(settings, text))
+        }
+        Some((_, lag)) => Ok(Duration::from_secs(lag)),
+        // Only shown where both settings are in force.
+        None if server.number("min_slaves_good_slaves").is_none() => Err(least("0")),
+        None if needed > 1 => {
+            let text = format!(
+                "its `min-replicas-to-write` may not be read, and it has {replicas} replicas; \
+                 grant it: {}",
+                grant(settings)
+            );
+            Err(unfit(settings, &text))
+        }
+        None => settings.max_lag.ok_or_else(|| {
+            let text = "the server's `min-replicas-max-lag` may not be read; set it to the same, \
+                        or grant +config|get";
+            CheckError::refused("store.max_lag", text)
+        }),
+    }
+}
+
+/// `min-replicas-to-write` and `min-replicas-max-lag`, in seconds; `None`: they may not be read.
+async fn replica_settings(
+    server: &Asked<'_>,
+    settings: &RedisSettings,
+) -> Result<Option<(u64, u64)>, CheckError> {
+    let names = ["min-replicas-to-write", "min-replicas-max-lag"];
+    let mut asks = Pipeline::new();
+    for name in names {
+        asks.cmd("CONFIG").arg("GET").arg(name);
+    }
+    let mut found = Vec::new();
+    for answer in server.answers(&asks, settings).await? {
+        if let Value::ServerError(error) = &answer
+            && !is_denied(error)
+        {
+            // Managed services do not know the command at all.
+            tracing::debug!(%error, "the settings of the store cannot be read");
+        }
+        let pair = redis::from_redis_value::<Vec<String>>(answer).unwrap_or_default();
+        found.extend(pair.get(1).and_then(|value| value.parse::<u64>().ok()));
+    }
+    Ok(match found.as_slice() {
+        [count, lag] => Some((*count, *lag)),
+        _ => None,
+    })
+}
+
+/// Long enough that a deposed primary has stopped to take records.
+fn fence(lag: Duration, settings: &RedisSettings) -> Result<Duration, CheckError> {
+    let least = lag.saturating_mul(2) + Duration::from_secs(2);
+    match settings.fence {
+        Some(fence) if fence < least => {
+            let least = humantime::format_duration(least);
+            let text = format!(
+                "raise it to {least}, twice `min-replicas-max-lag` of the servers and 2s, or lower \
+                 that"
+            );
+            Err(CheckError::refused("store.fence", text))
+        }
+        Some(fence) => Ok(fence),
+        None => Ok(least),
+    }
+}
+
+fn hints(server: &Asked<'_>, replicas: u64, settings: &RedisSettings) -> Vec<String> {
+    let mut hints = Vec::new();
+    if server.number("aof_enabled") == Some(0) {
+        hints.push(
+            "the store has `appendonly no`: a restart of its primary loses records, which is \
+             announced and makes reads slower for a while"
+                .to_owned(),
+        );
+    }
+    if replicas < u64::from(settings.wait_replicas) {
+        hints.push(format!(
+            "`store.wait_replicas` is {}, and {replicas} replicas are attached: each write waits \
+             in vain",
+            settings.wait_replicas
+        ));
+    }
+    hints
+}
