@@ -28,4 +28,5 @@ pub mod rounds;
 pub mod service;
 pub mod soak;
 pub mod stall;
+pub mod store_spike;
 pub mod wait;

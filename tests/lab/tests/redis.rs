@@ -1,7 +1,8 @@
 //! The lab's Redis and Valkey: each shape comes up, and each fault does what it says.
 //!
 //! Asks the servers alone: no Tidegate runs here. What one server does stands in `server`, what a
-//! primary and its replicas do in `group`, Sentinels and Cluster in `many`.
+//! primary and its replicas do in `group`, Sentinels and Cluster in `many`; what a barrier misses
+//! when it is taken too early in `spike`.
 
 #[path = "redis/group.rs"]
 mod group;
@@ -9,6 +10,8 @@ mod group;
 mod many;
 #[path = "redis/server.rs"]
 mod server;
+#[path = "redis/spike.rs"]
+mod spike;
 
 use anyhow::{Context, Result};
 use redis::RedisError;

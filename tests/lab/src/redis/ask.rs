@@ -46,6 +46,22 @@ impl Info {
         self.0.get("role").is_some_and(|role| role == "master")
     }
 
+    /// How many seconds ago each attached replica answered; told as it is, not as it was counted.
+    #[must_use]
+    pub fn replica_lags(&self) -> Vec<i64> {
+        let replica = |name: &str| {
+            let number = name.strip_prefix("slave")?;
+            number.parse::<usize>().ok()
+        };
+        let replicas = self.0.iter().filter(|(name, _)| replica(name).is_some());
+        let lags = replicas.filter_map(|(_, said)| {
+            let mut words = said.split(',').filter_map(|word| word.split_once('='));
+            let online = words.clone().any(|word| word == ("state", "online"));
+            words.find(|(name, _)| *name == "lag" && online)?.1.parse().ok()
+        });
+        lags.collect()
+    }
+
     /// Tells whether it is a replica that receives from its primary.
     #[must_use]
     pub fn is_attached(&self) -> bool {
@@ -172,5 +188,22 @@ impl Server {
         let nothing = ["DEL", "tidegate-lab-nothing"];
         let what = format!("{} takes writes", self.name());
         until(&what, LIMIT, || async { Ok(self.tell(&nothing).await.is_ok()) }).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_replicas_that_are_online_have_a_lag() {
+        let info = Info::parse(
+            "# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+             slave0:ip=127.0.0.1,port=1,state=online,offset=50,lag=9,type=replica\r\n\
+             slave1:ip=127.0.0.1,port=2,state=wait_bgsave,offset=0,lag=0\r\n\
+             slave_expires_tracked_keys:0\r\n",
+        );
+        assert!(info.is_primary() && !info.is_attached());
+        assert_eq!(info.replica_lags(), [9]);
     }
 }

@@ -3,8 +3,9 @@
 //! Promotes nobody by itself: who is primary after a fault is the test's doing, so
 //! [`Group::primary`] stays the first primary.
 
+use std::time::Duration;
+
 use anyhow::Result;
-use tokio::time::Duration;
 
 use super::options::Options;
 use super::server::Server;

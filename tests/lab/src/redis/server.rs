@@ -165,13 +165,25 @@ impl Server {
     /// # Errors
     /// When the server refuses it or does not answer.
     pub async fn connect_to(&self, url: &str) -> Result<MultiplexedConnection> {
+        self.open(url, Some(ANSWER_LIMIT)).await
+    }
+
+    /// Opens a connection that waits for its answers however long the server is frozen.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn connect_patiently(&self) -> Result<MultiplexedConnection> {
+        self.open(&self.url(), None).await
+    }
+
+    async fn open(&self, url: &str, limit: Option<Duration>) -> Result<MultiplexedConnection> {
         let client = match self.0.options.tls {
             true => Client::build_with_tls(url, tls::trusted(&self.0.folder)?)?,
             false => Client::open(url)?,
         };
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(ANSWER_LIMIT))
-            .set_response_timeout(Some(ANSWER_LIMIT));
+            .set_response_timeout(limit);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         connection.with_context(|| format!("cannot reach {}", self.name()))
     }

@@ -35,7 +35,7 @@ async fn sentinels_promote_another(kind: Kind) -> Result<()> {
     assert_eq!(get(new, "k").await?.as_deref(), Some("v"), "promoted after {took:?}");
     let sentinels = all.addresses().iter().map(|at| format!("redis://{at}/")).collect();
     let mut client =
-        SentinelClient::build(sentinels, all.name().to_owned(), None, SentinelServerType::Master)?;
+        SentinelClient::build(sentinels, all.name(), None, SentinelServerType::Master)?;
     let mut connection = client.get_async_connection().await?;
     assert_eq!(connection.get::<_, String>("k").await?, "v", "a client finds the new primary");
     old.start_again().await?;
