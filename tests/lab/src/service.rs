@@ -33,6 +33,7 @@ pub struct ServiceOptions {
     guards: Guards,
     token_key: Option<PathBuf>,
     listen: Option<(SocketAddr, SocketAddr)>,
+    store: String,
 }
 
 impl ServiceOptions {
@@ -52,7 +53,8 @@ impl ServiceOptions {
         let nodes = nodes.into_iter().map(|(name, address)| (name, address, address)).collect();
         let (reaches, limits, partition) = (Vec::new(), Vec::new(), Vec::new());
         let (guards, token_key, listen) = (Guards::on(), None, None);
-        Self { system, nodes, reaches, limits, partition, guards, token_key, listen }
+        let store = "kind = \"memory\"".to_owned();
+        Self { system, nodes, reaches, limits, partition, guards, token_key, listen, store }
     }
 
     /// Under these safety rules.
@@ -120,6 +122,12 @@ impl ServiceOptions {
         self
     }
 
+    /// Keeps its records as these lines of `[store]` say, in place of its own memory.
+    pub fn store(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.store);
+        self
+    }
+
     /// The configuration, keeping its state in `state`.
     ///
     /// # Errors
@@ -130,9 +138,9 @@ impl ServiceOptions {
         let (data, admin) = self.listen.unwrap_or((free, free));
         let mut text = format!(
             "[cluster]\nname = \"lab\"\n\n[listen]\ndata = \"{data}\"\nadmin = \"{admin}\"\n\
-             reflection = true\n\n[store]\nkind = \"memory\"\nstate_dir = \"{state}\"\n\n\
+             reflection = true\n\n[store]\n{}\nstate_dir = \"{state}\"\n\n\
              [partition.{PARTITION}]\nid = 1\nsystem_id = {}\ndatabase = \"{DATABASE}\"\n",
-            self.system
+            self.store, self.system
         );
         for (name, value) in &self.partition {
             writeln!(text, "{name} = {value}")?;
