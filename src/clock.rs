@@ -43,6 +43,12 @@ impl Clock {
         positive(clock_gettime(ClockId::Realtime).tv_sec)
     }
 
+    /// As [`Self::wall_seconds`], in nanoseconds.
+    pub fn wall_nanos(&self) -> u64 {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Realtime);
+        positive(tv_sec).saturating_mul(1_000_000_000).saturating_add(positive(tv_nsec))
+    }
+
     /// Waits until `at`, inclusive.
     ///
     /// Never ends early. The timer below stops while the machine is suspended, so after a resume it

@@ -4,6 +4,7 @@
 //! tried. End: health says so, streams are ended, calls in progress get a bounded time.
 
 mod connections;
+mod exporting;
 mod gate;
 mod wiring;
 
@@ -33,14 +34,11 @@ use crate::config::{Config, EVIDENCE_PER_REQUEST};
 use crate::layers::{DeadlineLayer, ShedLayer, TraceLayer};
 use crate::reads::Reads;
 use crate::store::MemoryStore;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Exports, Sampling, SpanQueue, Telemetry};
 
 use connections::Connections;
 use gate::Gate;
 use wiring::Wired;
-
-/// One call in so many is followed by a span, where debug events are wanted.
-const FOLLOWED: u32 = 100;
 
 /// Time the admin listener has to end its answers once the data listener has.
 const GOODBYE: Duration = Duration::from_millis(500);
@@ -74,8 +72,23 @@ impl Running {
 /// # Errors
 /// If keys, facts or listeners cannot be had: the message says which and what to do.
 pub async fn start(config: Config, guards: Guards) -> Result<Running> {
+    start_sending(config, guards, None).await
+}
+
+/// As [`start`]; sends the spans of `spans` too, which the whole process has only once.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_sending(
+    config: Config,
+    guards: Guards,
+    spans: Option<SpanQueue>,
+) -> Result<Running> {
     let clock = Clock::new();
-    let telemetry = Telemetry::new(move || clock.now());
+    let telemetry = match &spans {
+        Some(queue) => Telemetry::with_spans(move || clock.now(), queue),
+        None => Telemetry::new(move || clock.now()),
+    };
     let data = listen("listen.data", config.listen.data).await?;
     let admin = listen("listen.admin", config.listen.admin).await?;
     let addresses = (data.local_addr()?, admin.local_addr()?);
@@ -84,8 +97,10 @@ pub async fn start(config: Config, guards: Guards) -> Result<Running> {
     let halt = CancellationToken::new();
     let wired = wiring::wire(&config, guards, clock, &telemetry, (&stop, &halt)).await?;
     info!(data = %addresses.0, admin = %addresses.1, "listening");
+    let exports = exporting::begin(&config, spans, &telemetry, clock)?;
     let stops = (stop.clone(), halt);
     let serving = serve(config, wired, clock, telemetry, (data, admin), stops);
+    let serving = ended(serving, exports);
     let serving = tokio::spawn(serving);
     Ok(Running { data: addresses.0, admin: addresses.1, stop, serving })
 }
@@ -94,11 +109,11 @@ pub async fn start(config: Config, guards: Guards) -> Result<Running> {
 ///
 /// # Errors
 /// As [`start`].
-pub async fn run(config: Config) -> Result<()> {
+pub async fn run(config: Config, spans: Option<SpanQueue>) -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminated = signal(SignalKind::terminate()).context("signals cannot be watched")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("signals cannot be watched")?;
-    let running = start(config, Guards::on()).await?;
+    let running = start_sending(config, Guards::on(), spans).await?;
     tokio::select! {
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
@@ -112,6 +127,15 @@ async fn listen(setting: &str, address: SocketAddr) -> Result<TcpListener> {
     listener.with_context(|| format!("`{setting}`: cannot listen on {address}: set a free one"))
 }
 
+/// Serves, and tells the collector of the last calls when all have ended.
+async fn ended(serving: impl Future<Output = Result<()>>, exports: Option<Exports>) -> Result<()> {
+    let served = serving.await;
+    if let Some(exports) = exports {
+        exports.end().await;
+    }
+    served
+}
+
 /// Serves both listeners until `stop`, then drains.
 async fn serve(
     config: Config,
@@ -122,6 +146,8 @@ async fn serve(
     (stop, halt): (CancellationToken, CancellationToken),
 ) -> Result<()> {
     let limits = config.limits.clone();
+    let exported = config.telemetry.otlp_endpoint.is_some();
+    let sampling = Sampling::new(config.telemetry.sample_ratio, exported);
     let gate = Arc::clone(&wired.gate);
     let ledger = Arc::clone(wired.reads.sessions().ledger());
     let (health, routes) = routes(&config, wired.reads, &gate).await?;
@@ -131,7 +157,7 @@ async fn serve(
         status::calls_full(most).into_http::<tonic::body::Body>()
     });
     let layers = ServiceBuilder::new()
-        .layer(TraceLayer::new(clock, telemetry.clone(), FOLLOWED))
+        .layer(TraceLayer::new(clock, telemetry.clone(), sampling))
         .layer(shed)
         .layer(DeadlineLayer::new(clock, limits.deadline_margin))
         .map_response(status::reasoned)

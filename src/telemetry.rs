@@ -1,11 +1,25 @@
-//! What is reported of the service: metrics by resolved handles, and events on standard error.
+//! What is reported of the service: metrics by resolved handles, events, and spans of some calls.
+//!
+//! - `labels`, `table`, `partition`: the one set of counters, shown by `/metrics`;
+//! - `points`, `export`: the same counters, and spans, sent to a collector over OTLP;
+//! - `context`, `sampling`: which calls are followed, decided before a span is made;
+//! - `spans`, `span_queue`: what a span carries, and the bounded way it takes when it ends;
+//! - `logs`: events on standard error.
 //!
 //! Every label is of a closed set or a name from the configuration. It decides nothing and keeps
-//! nothing of a session. `docs/tidegate.example.toml` says where metrics are served.
+//! nothing of a session. `docs/telemetry.md` lists every metric and span.
 
+mod context;
+#[cfg(test)]
+mod documented;
+mod export;
 mod labels;
 mod logs;
 mod partition;
+mod points;
+mod sampling;
+mod span_queue;
+mod spans;
 mod table;
 
 use std::fmt;
@@ -13,6 +27,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::encoding::prometheus_protobuf::{self, prometheus_data_model};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -23,14 +38,21 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::instant::Instant;
 
 use labels::Word;
+use labels::{ExportEnd, Signal};
 use partition::{Families, SeenAt};
+use span_queue::SpanCounts;
 use table::Table;
 
+pub use context::TraceContext;
+pub use export::{EndpointError, ExportSettings, Exports};
 pub use labels::{
-    Admission, Agreement, Answer, Code, Label, Method, PollOutcome, SessionKind, WaitEnd,
+    Admission, Agreement, Answer, Code, Label, Method, PollOutcome, SessionKind, Step, WaitEnd,
 };
 pub use logs::{LogError, LogFormat, start_logs};
 pub use partition::{NodeTelemetry, PartitionTelemetry};
+pub use sampling::Sampling;
+pub use span_queue::{SpanQueue, SpanSource, span_queue};
+pub use spans::{answered, call_span, step_span};
 
 /// Bounds of durations inside the service, in seconds: from one poll to the longest wait.
 const SECONDS: [f64; 15] =
@@ -60,6 +82,13 @@ struct Inner {
     call_family: Durations<CallLabels>,
     calls_in_flight: Gauge,
     calls_shed: Counter,
+    exports: Family<ExportLabels, Counter>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ExportLabels {
+    signal: Word,
+    outcome: Word,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -76,6 +105,18 @@ struct BuildLabels {
 impl Telemetry {
     /// Metrics that read the time of a report from `now`, the boot-time clock.
     pub fn new(now: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Self::counting(now, &SpanCounts::default())
+    }
+
+    /// As [`Self::new`]; shows also what becomes of the spans of `queue`.
+    pub fn with_spans(
+        now: impl Fn() -> Instant + Send + Sync + 'static,
+        queue: &SpanQueue,
+    ) -> Self {
+        Self::counting(now, &queue.counts)
+    }
+
+    fn counting(now: impl Fn() -> Instant + Send + Sync + 'static, spans: &SpanCounts) -> Self {
         let mut registry = Registry::with_prefix("tidegate");
         let build = BuildLabels { version: Word(env!("CARGO_PKG_VERSION")) };
         registry.register("build", "The version of this process", Info::new(build));
@@ -100,6 +141,7 @@ impl Telemetry {
             "Calls refused because limits.calls_in_flight were in progress",
             calls_shed.clone(),
         );
+        let exports = register_exports(&mut registry, spans);
         Self(Arc::new(Inner {
             registry,
             now: Box::new(now),
@@ -109,6 +151,7 @@ impl Telemetry {
             call_family,
             calls_in_flight,
             calls_shed,
+            exports,
         }))
     }
 
@@ -139,12 +182,30 @@ impl Telemetry {
         CallInProgress(self.0.calls_in_flight.clone())
     }
 
-    /// Every metric as OpenMetrics text.
-    pub fn encode(&self) -> String {
+    /// Counts one export.
+    fn exported(&self, signal: Signal, end: ExportEnd) {
+        let labels = ExportLabels { signal: Word(signal.word()), outcome: Word(end.word()) };
+        self.0.exports.get_or_create_owned(&labels).inc();
+    }
+
+    /// Sets the gauges that grow by themselves.
+    fn age(&self) {
         let now = (self.0.now)();
         for seen in self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             seen.report(now);
         }
+    }
+
+    /// Every metric, for whoever writes it in a form of their own.
+    fn families(&self) -> Option<Vec<prometheus_data_model::MetricFamily>> {
+        self.age();
+        let families = prometheus_protobuf::encode(&self.0.registry);
+        families.inspect_err(|_| tracing::warn!("the metrics could not be read")).ok()
+    }
+
+    /// Every metric as OpenMetrics text.
+    pub fn encode(&self) -> String {
+        self.age();
         let mut text = String::new();
         // Writing to a string cannot fail; a metric that cannot be written ends the report early.
         if text::encode(&mut text, &self.0.registry).is_err() {
@@ -152,6 +213,27 @@ impl Telemetry {
         }
         text
     }
+}
+
+/// Registers what is told of the telemetry itself.
+fn register_exports(registry: &mut Registry, spans: &SpanCounts) -> Family<ExportLabels, Counter> {
+    let exports = Family::default();
+    registry.register(
+        "exports",
+        "Exports to the collector by what was sent and what became of it",
+        exports.clone(),
+    );
+    registry.register(
+        "spans_sent",
+        "Spans of followed calls that the collector took",
+        spans.sent.clone(),
+    );
+    registry.register(
+        "spans_lost",
+        "Spans of followed calls that never reached the collector, by cause",
+        spans.lost.clone(),
+    );
+    exports
 }
 
 /// One call in progress.

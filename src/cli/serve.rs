@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 
-use crate::config::{Config, environment};
-use crate::telemetry::{LogFormat, start_logs};
+use crate::config::{self, Config, environment};
+use crate::telemetry::{LogFormat, span_queue, start_logs};
 
 /// Run the service.
 #[derive(Args, Debug)]
@@ -20,9 +20,10 @@ pub(super) struct Serve {
     /// The configuration file, as docs/tidegate.example.toml shows one.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
     config: PathBuf,
-    /// How events are written to standard error; RUST_LOG says which.
-    #[arg(long, value_enum, default_value_t = Format::Pretty)]
-    log_format: Format,
+    /// How events are written to standard error, whatever `telemetry.log_format` says; RUST_LOG
+    /// says which.
+    #[arg(long, value_enum)]
+    log_format: Option<Format>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -37,15 +38,21 @@ impl Serve {
     /// Serves until the process is told to stop.
     pub(super) fn run(self) -> Result<()> {
         let config = Config::load(&self.config, environment())?;
-        start_logs(match self.log_format {
-            Format::Pretty => LogFormat::Pretty,
-            Format::Json => LogFormat::Json,
-        })?;
+        let format = match (self.log_format, config.telemetry.log_format) {
+            (Some(Format::Pretty), _) | (None, config::LogFormat::Pretty) => LogFormat::Pretty,
+            (Some(Format::Json), _) | (None, config::LogFormat::Json) => LogFormat::Json,
+        };
+        let sends = config.telemetry.otlp_endpoint.is_some();
+        let (source, queue) = match sends.then(|| span_queue(config.telemetry.span_queue)) {
+            Some((source, queue)) => (Some(source), Some(queue)),
+            None => (None, None),
+        };
+        start_logs(format, source.as_ref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("the runtime cannot start")?;
-        runtime.block_on(crate::server::run(config))
+        runtime.block_on(crate::server::run(config, queue))
     }
 }
 

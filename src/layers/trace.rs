@@ -1,38 +1,55 @@
-//! Counts and times every call, and follows one in many through a span.
+//! Counts and times every call, and follows some through a span.
 //!
-//! Whether a call is followed is decided before anything is built for it. A span carries the
-//! method, never what the caller sent: no subject, no token, no address.
+//! Whether a call is followed is decided before anything is built for it: as its caller says in
+//! `traceparent`, and without one by chance. A span carries the method, never what the caller sent:
+//! no subject, no token, no address.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use tower::{Layer, Service};
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::clock::{Clock, Instant};
-use crate::telemetry::{Code, Label, Method, Telemetry};
+use crate::telemetry::{
+    Code, Label, Method, Sampling, Telemetry, TraceContext, answered, call_span,
+};
 
-/// Counts every call, and follows one in `sample_every`.
+/// Counts every call, and follows some.
 #[derive(Clone, Debug)]
 pub struct TraceLayer {
     clock: Clock,
     telemetry: Telemetry,
-    sample_every: u32,
+    sampling: Sampling,
 }
 
 impl TraceLayer {
-    /// Follows one call in `sample_every` by chance; 0 follows none, 1 each.
-    pub const fn new(clock: Clock, telemetry: Telemetry, sample_every: u32) -> Self {
-        Self { clock, telemetry, sample_every }
+    /// Follows the calls that `sampling` wants.
+    pub const fn new(clock: Clock, telemetry: Telemetry, sampling: Sampling) -> Self {
+        Self { clock, telemetry, sampling }
     }
 
-    fn follows(&self) -> bool {
-        self.sample_every > 0
-            && tracing::enabled!(tracing::Level::DEBUG)
-            && fastrand::u32(0..self.sample_every) == 0
+    /// The span of a call; none, and nothing built for it, where the call is not followed.
+    fn span(&self, method: Method, headers: &HeaderMap) -> Span {
+        if !self.sampling.looks() {
+            return Span::none();
+        }
+        let caller = caller_of(headers);
+        if self.sampling.follows(caller.as_ref()) {
+            call_span(method, caller)
+        } else {
+            Span::none()
+        }
     }
+}
+
+/// What the caller says of its trace. Said twice, it says nothing, as W3C has it.
+fn caller_of(headers: &HeaderMap) -> Option<TraceContext> {
+    let mut values = headers.get_all("traceparent").iter();
+    let value = values.next()?;
+    if values.next().is_some() { None } else { TraceContext::parse(value.as_bytes()) }
 }
 
 impl<S> Layer<S> for TraceLayer {
@@ -66,16 +83,15 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let came_at = self.layer.clock.now();
+        let method = Method::of_path(request.uri().path());
+        let span = self.layer.span(method, request.headers());
         let mut call = Call {
-            method: Method::of_path(request.uri().path()),
-            came_at: self.layer.clock.now(),
+            method,
+            came_at,
             code: Code::CANCELLED,
+            span: span.clone(),
             layer: self.layer.clone(),
-        };
-        let span = if self.layer.follows() {
-            tracing::debug_span!("call", method = call.method.word())
-        } else {
-            tracing::Span::none()
         };
         let answer = span.in_scope(|| self.inner.call(request));
         async move {
@@ -94,6 +110,7 @@ struct Call {
     method: Method,
     came_at: Instant,
     code: Code,
+    span: Span,
     layer: TraceLayer,
 }
 
@@ -101,6 +118,7 @@ impl Drop for Call {
     fn drop(&mut self) {
         let took: Duration = self.layer.clock.now().since(self.came_at);
         self.layer.telemetry.called(self.method, self.code, took);
+        answered(&self.span, self.code);
         tracing::trace!(method = self.method.word(), code = self.code.word(), ?took, "answered");
     }
 }
@@ -131,10 +149,10 @@ mod tests {
         answer
     }
 
-    fn traced(sample_every: u32) -> (TraceLayer, Telemetry) {
+    fn traced(share: f64) -> (TraceLayer, Telemetry) {
         let clock = Clock::new();
         let telemetry = Telemetry::new(move || clock.now());
-        (TraceLayer::new(clock, telemetry.clone(), sample_every), telemetry)
+        (TraceLayer::new(clock, telemetry.clone(), Sampling::new(share, false)), telemetry)
     }
 
     fn counts(telemetry: &Telemetry, code: &str) -> bool {
@@ -162,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_counted_by_its_code() {
-        let (layer, telemetry) = traced(0);
+        let (layer, telemetry) = traced(0.0);
         let refuse = service_fn(async |_: Request<()>| Ok::<_, Infallible>(answer("8")));
         layer.layer(refuse).oneshot(request()).await.expect("infallible");
         assert!(counts(&telemetry, "RESOURCE_EXHAUSTED"), "{}", telemetry.encode());
@@ -170,7 +188,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_whose_caller_leaves_is_counted_as_cancelled() {
-        let (layer, telemetry) = traced(0);
+        let (layer, telemetry) = traced(0.0);
         let never =
             service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, Infallible>>());
         let mut call = layer.layer(never).oneshot(request()).boxed();
@@ -201,7 +219,7 @@ mod tests {
     }
 
     /// What is written while one call is made.
-    fn written(sample_every: u32) -> String {
+    fn written(share: f64, traceparent: &[&'static str]) -> String {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
@@ -212,25 +230,49 @@ mod tests {
         // With one subscriber alone, a thread that has none may switch events off for all.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         tracing::dispatcher::with_default(&dispatch, || {
-            let (layer, _) = traced(sample_every);
+            let (layer, _) = traced(share);
             let serve = service_fn(async |_: Request<()>| {
                 tracing::debug!("inside");
                 Ok::<_, Infallible>(answer("0"))
             });
-            let call = layer.layer(serve).oneshot(request());
+            let mut request = request();
+            for value in traceparent {
+                let value = http::HeaderValue::from_static(value);
+                request.headers_mut().append("traceparent", value);
+            }
+            let call = layer.layer(serve).oneshot(request);
             call.now_or_never().expect("ready").expect("infallible");
         });
         let bytes = lines.0.lock().expect("not poisoned").clone();
         String::from_utf8(bytes).expect("text")
     }
 
+    const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+
     #[test]
     fn a_followed_call_shows_its_method_and_nothing_the_caller_sent() {
-        let followed = written(1);
-        assert!(followed.contains("call{method=\"SelectReplica\"}"), "{followed}");
+        let followed = written(1.0, &[]);
+        let method = "rpc.method=\"tidegate.v1.RoutingService/SelectReplica\"";
+        assert!(followed.contains("call{") && followed.contains(method), "{followed}");
         assert!(followed.contains("inside") && followed.contains("code=\"OK\""), "{followed}");
         assert!(!followed.contains("tg1."), "{followed}");
-        let alone = written(0);
+        let alone = written(0.0, &[]);
         assert!(!alone.contains("call{") && alone.contains("inside"), "{alone}");
+    }
+
+    #[test]
+    fn a_call_is_followed_as_its_caller_is() {
+        for (share, traceparent, follows) in [
+            (0.001, &[SAMPLED][..], true),
+            (1.0, &[UNSAMPLED], false),
+            // What is no context leaves it to chance.
+            (1.0, &["tg1.secret"], true),
+            (1.0, &[UNSAMPLED, UNSAMPLED], true),
+        ] {
+            let written = written(share, traceparent);
+            assert_eq!(written.contains("call{"), follows, "{traceparent:?}: {written}");
+            assert!(!written.contains("tg1."), "{written}");
+        }
     }
 }

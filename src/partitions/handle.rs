@@ -18,11 +18,11 @@ use tidegate_core::trail::Floor;
 use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tracing::warn;
+use tracing::{Instrument, warn};
 
 use super::feed::{Announcement, Feed, Happened, Happening};
 use crate::clock::Clock;
-use crate::telemetry::{Admission, PartitionTelemetry};
+use crate::telemetry::{Admission, PartitionTelemetry, Step, step_span};
 
 /// Events one partition may have in its queue; a caller beyond that waits for room.
 pub(super) const EVENTS_MAX: usize = 16_384;
@@ -243,7 +243,8 @@ impl PartitionHandle {
         let ask = Ask::Need(id, Event::Need { id, need, since }, done);
         let mut back = TakeBack { asks: &self.asks, event: Some(Event::Unneed(id)) };
         let wait = async { self.asks.send(ask).await.is_ok() && came.await.is_ok() };
-        let came = self.clock.until(until, wait).await.unwrap_or(false);
+        let wait = self.clock.until(until, wait).instrument(step_span(Step::Observe));
+        let came = wait.await.unwrap_or(false);
         if came {
             back.event = None;
         }
@@ -268,7 +269,7 @@ impl PartitionHandle {
             back.event = None;
             return WaitEnd::Gone;
         }
-        let end = ended.await.unwrap_or(WaitEnd::Gone);
+        let end = ended.instrument(step_span(Step::Park)).await.unwrap_or(WaitEnd::Gone);
         back.event = None;
         end
     }

@@ -177,6 +177,61 @@ pub enum Admission {
 
 labels!(Admission { Admitted = "admitted", Refused = "refused", });
 
+/// What a followed call waits for, as a span within that of the call.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// A node that has what was demanded.
+    Park,
+    /// An observation that was sent after the call came.
+    Observe,
+}
+
+labels!(Step { Park = "park", Observe = "observe", });
+
+/// What is sent to the collector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Signal {
+    /// Spans of followed calls.
+    Spans,
+    /// Everything `/metrics` shows.
+    Metrics,
+}
+
+labels!(Signal { Spans = "spans", Metrics = "metrics", });
+
+/// What became of one export.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum ExportEnd {
+    /// The collector took it.
+    Taken,
+    /// The collector answered with an error, or could not be reached.
+    Failed,
+    /// There was no answer in time.
+    TimedOut,
+}
+
+labels!(ExportEnd { Taken = "taken", Failed = "failed", TimedOut = "timed_out", });
+
+/// Why a span never reached the collector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum SpanLoss {
+    /// `telemetry.span_queue` spans waited already.
+    QueueFull,
+    /// Sending it failed and is not tried again.
+    Failed,
+    /// The collector refused it.
+    Refused,
+    /// The instance ended before it was sent.
+    Shutdown,
+}
+
+labels!(SpanLoss {
+    QueueFull = "queue_full",
+    Failed = "failed",
+    Refused = "refused",
+    Shutdown = "shutdown",
+});
+
 /// A method of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Method {
@@ -210,6 +265,20 @@ labels!(Method {
 });
 
 impl Method {
+    /// The name of a call in traces: service and method.
+    pub const fn full_name(self) -> &'static str {
+        match self {
+            Self::SelectReplica => "tidegate.v1.RoutingService/SelectReplica",
+            Self::WaitUntilFresh => "tidegate.v1.RoutingService/WaitUntilFresh",
+            Self::Record => "tidegate.v1.RoutingService/Record",
+            Self::ResolveSession => "tidegate.v1.RoutingService/ResolveSession",
+            Self::AcknowledgeNotices => "tidegate.v1.RoutingService/AcknowledgeNotices",
+            Self::Route => "tidegate.v1.RoutingService/Route",
+            Self::Admin => "tidegate.v1.AdminService",
+            Self::Other => "other",
+        }
+    }
+
     /// The method a request path names.
     pub fn of_path(path: &str) -> Self {
         if path.starts_with("/tidegate.v1.AdminService/") {
@@ -258,6 +327,12 @@ impl Code {
     /// The caller left before there was an answer.
     pub const CANCELLED: Self = Self(1);
 
+    /// True if the service, not its caller, is at fault, as semantic conventions have it.
+    pub const fn is_fault(self) -> bool {
+        // UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS.
+        matches!(self.0, 2 | 4 | 12..=15)
+    }
+
     /// The code of this number; an unknown one is `UNKNOWN`, as gRPC has it.
     pub fn new(number: u8) -> Self {
         if usize::from(number) < CODES.len() { Self(number) } else { Self::UNKNOWN }
@@ -300,6 +375,15 @@ mod tests {
         let select = Method::of_path("/tidegate.v1.RoutingService/SelectReplica");
         assert_eq!(select, Method::SelectReplica);
         assert_eq!(Method::of_path("/tidegate.v1.AdminService/DrainNode"), Method::Admin);
+    }
+
+    #[test]
+    fn a_method_is_called_in_traces_as_in_its_path() {
+        for method in Method::ALL {
+            let path = format!("/{}", method.full_name());
+            let known = !matches!(method, Method::Admin | Method::Other);
+            assert_eq!(Method::of_path(&path) == *method, known || *method == Method::Other);
+        }
     }
 
     #[test]

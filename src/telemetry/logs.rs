@@ -1,11 +1,17 @@
 //! Where events go: standard error, for people or for programs. Standard output stays free.
+//!
+//! Spans of followed calls stand before the events within them, with their trace id, and go to
+//! their queue when they end; nothing is sent from here.
 
 use std::io::IsTerminal;
 
 use thiserror::Error;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::util::TryInitError;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
+
+use super::span_queue::SpanSource;
 
 /// How events are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -28,27 +34,23 @@ pub enum LogError {
     Taken(String),
 }
 
-/// Starts to write events to standard error: from `info` on, unless `RUST_LOG` says otherwise.
+/// Starts to write events to standard error: from `info` on, unless `RUST_LOG` says otherwise. With
+/// `spans`, spans are made of followed calls.
 ///
 /// # Errors
 /// [`LogError`], when `RUST_LOG` is no filter or this was done before.
-pub fn start_logs(format: LogFormat) -> Result<(), LogError> {
+pub fn start_logs(format: LogFormat, spans: Option<&SpanSource>) -> Result<(), LogError> {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let filter = filter.from_env().map_err(|error| LogError::Filter(error.to_string()))?;
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours);
-    let started = match format {
-        LogFormat::Pretty => try_init(lines.finish()),
-        LogFormat::Json => try_init(lines.json().flatten_event(true).finish()),
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let lines = match format {
+        LogFormat::Pretty => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    started.map_err(|error| LogError::Taken(error.to_string()))
-}
-
-fn try_init(
-    subscriber: impl tracing_subscriber::util::SubscriberInitExt,
-) -> Result<(), TryInitError> {
-    subscriber.try_init()
+    registry()
+        .with(lines.with_filter(filter))
+        .with(spans.map(SpanSource::layer))
+        .try_init()
+        .map_err(|error| LogError::Taken(error.to_string()))
 }

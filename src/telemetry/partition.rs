@@ -15,6 +15,7 @@ use tidegate_core::routing::Reason;
 use tidegate_core::token::NoticeKind;
 
 use super::labels::{Admission, Agreement, Answer, Label, PollOutcome, SessionKind, WaitEnd, Word};
+use super::spans;
 use super::table::{Table, cell, place};
 use super::{Durations, FloatGauge, Telemetry, seconds_histogram};
 
@@ -257,11 +258,25 @@ impl PartitionTelemetry {
             })
         });
         selects.inc();
-        self.session(session);
+        self.brought(session);
+        if let Some(span) = spans::current() {
+            span.record("tidegate.partition", &*own.name);
+            span.record("tidegate.session", session.word());
+            span.record("tidegate.answer", answer.word());
+            span.record("tidegate.reason", reason.word());
+        }
     }
 
-    /// Counts what one select or wait brought.
+    /// Counts what one wait brought.
     pub fn session(&self, session: SessionKind) {
+        self.brought(session);
+        if let Some(span) = spans::current() {
+            span.record("tidegate.partition", &*self.0.name);
+            span.record("tidegate.session", session.word());
+        }
+    }
+
+    fn brought(&self, session: SessionKind) {
         let (own, families) = (&*self.0, &self.0.telemetry.0.families);
         let sessions = own.sessions.resolve(place(session), || {
             let session = Word(session.word());
@@ -279,6 +294,9 @@ impl PartitionTelemetry {
             own.telemetry.0.families.waits.get_or_create_owned(&labels)
         });
         waits.observe(waited.as_secs_f64());
+        if let Some(span) = spans::current() {
+            span.record("tidegate.wait.end", end.word());
+        }
     }
 
     /// Counts what the cap said to one freshness fallback.

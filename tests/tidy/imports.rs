@@ -65,7 +65,16 @@ const ROOMS: &[Room] = &[
         name: "telemetry",
         rooms: &["core"],
         plain: true,
-        crates: &["prometheus_client", "tracing_subscriber"],
+        // Spans and metrics leave by gRPC: its client is to this room what a driver is to a store.
+        crates: &[
+            "opentelemetry",
+            "opentelemetry_proto",
+            "opentelemetry_sdk",
+            "prometheus_client",
+            "tonic",
+            "tracing_opentelemetry",
+            "tracing_subscriber",
+        ],
     },
     Room {
         name: "sources",
