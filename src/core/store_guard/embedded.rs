@@ -23,8 +23,22 @@ pub struct EmbeddedGuard {
     barriers: Barriers,
     /// How often instances look for each other.
     look_interval: Duration,
-    /// When each partition's leader was last asked who else is there, and nobody was.
-    alone_at: BTreeMap<ComponentKey, Instant>,
+    /// What the looks at each partition's leader show.
+    looks: BTreeMap<ComponentKey, Looks>,
+}
+
+/// What looks at a leader show of others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Looks {
+    Beside,
+    /// Since then none showed others, and none came later after the one before than it counts.
+    Alone {
+        since: Instant,
+        /// When the last of them was sent.
+        looked_at: Instant,
+        /// Whoever was there before, were it only cut off, believes nothing any more.
+        settled: bool,
+    },
 }
 
 impl EmbeddedGuard {
@@ -37,7 +51,7 @@ impl EmbeddedGuard {
     /// demands as much.
     pub const fn started(now: Instant, d_max: Duration, look_interval: Duration) -> Self {
         let barriers = Barriers::none();
-        Self { d_max, lost_at: now, barriers, look_interval, alone_at: BTreeMap::new() }
+        Self { d_max, lost_at: now, barriers, look_interval, looks: BTreeMap::new() }
     }
 
     /// Notes that the store forgot, `now` or earlier: every partition needs a new barrier.
@@ -53,15 +67,36 @@ impl EmbeddedGuard {
 
     /// Notes what a look at the leader of a partition showed, which was sent at `sent_at` and
     /// answered by `now`: whether `others` keep records of their own there.
+    ///
+    /// Looks at two servers, as after a failover, do not continue each other: whoever looks says
+    /// in between that there may be others. A start is settled by whoever starts: it takes no call
+    /// until others had the time to see it, and says then that the store [`Self::lost`] all.
     pub fn looked(&mut self, key: ComponentKey, sent_at: Instant, others: bool, now: Instant) {
-        if others {
-            self.alone_at.remove(&key);
-            // What they recorded goes with them; when that was, nobody sees.
+        let counts = self.counts();
+        let mut looks = match (others, self.looks.get(&key)) {
+            (true, _) => Looks::Beside,
+            (false, None) => Looks::Alone { since: now, looked_at: sent_at, settled: true },
+            (false, Some(Looks::Alone { since, looked_at, settled }))
+                if now.since(*looked_at) <= counts =>
+            {
+                let looked_at = sent_at.max(*looked_at);
+                Looks::Alone { since: *since, looked_at, settled: *settled }
+            }
+            (false, Some(_)) => Looks::Alone { since: now, looked_at: sent_at, settled: false },
+        };
+        if let Looks::Alone { since, settled: settled @ false, .. } = &mut looks
+            && now.since(*since) > counts
+        {
+            // What others recorded, until they believed nothing any more, went with them.
+            *settled = true;
             self.lost(now);
-        } else {
-            let alone_at = self.alone_at.entry(key).or_insert(sent_at);
-            *alone_at = sent_at.max(*alone_at);
         }
+        self.looks.insert(key, looks);
+    }
+
+    /// How long a look counts.
+    fn counts(&self) -> Duration {
+        self.look_interval * Self::LOOKS
     }
 
     /// Offers a sample of the leader of a partition; says whether it became the barrier.
@@ -84,9 +119,13 @@ impl EmbeddedGuard {
 
     /// What a lookup of a subject is worth in the partition of `key`.
     pub fn belief(&self, key: ComponentKey, now: Instant, guards: &Guards) -> Belief {
-        let looked = self.alone_at.get(&key);
-        let counts = |at: &Instant| now.since(*at) <= self.look_interval * Self::LOOKS;
-        if guards.foreign_instance() && !looked.is_some_and(counts) {
+        let is_alone = self.looks.get(&key).is_some_and(|looks| match looks {
+            Looks::Beside => false,
+            Looks::Alone { looked_at, settled, .. } => {
+                *settled && now.since(*looked_at) <= self.counts()
+            }
+        });
+        if guards.foreign_instance() && !is_alone {
             return Belief::Unknown;
         }
         self.barriers.belief(key, now, guards)

@@ -103,26 +103,55 @@ fn a_loss_told_late_does_not_believe_what_an_earlier_one_ruled_out() {
     assert!(!store.sampled(P, sample(7, 500)));
 }
 
-/// Another instance was there at 50, and is gone at 60. What is believed at 50 and 61, and after a
-/// sample sent at 61.
-fn beside_another(guards: &Guards) -> [Belief; 3] {
+/// Alone from 10 on, looking every 5; looked for at 12.
+fn looking() -> EmbeddedGuard {
     let interval = Duration::from_nanos(5);
     let mut store = EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), interval);
     store.looked(P, at(11), false, at(12));
     store.sampled(P, sample(11, 500));
-    assert_eq!(store.belief(P, at(13), guards), barrier(500));
-    store.looked(P, at(49), true, at(50));
-    let during = store.belief(P, at(50), guards);
-    store.looked(P, at(60), false, at(61));
-    let after = store.belief(P, at(61), guards);
-    store.sampled(P, sample(61, 700));
-    [during, after, store.belief(P, at(62), guards)]
+    assert_eq!(belief(&store, 13), barrier(500));
+    store
+}
+
+/// Looks that show nobody else, sent at each of `sent`.
+fn looks_alone<const N: usize>(store: &mut EmbeddedGuard, sent: [u64; N]) {
+    sent.into_iter().for_each(|sent| store.looked(P, at(sent), false, at(sent + 1)));
 }
 
 #[test]
 fn beside_another_instance_nothing_is_believed_and_its_end_is_a_loss() {
-    let seen = beside_another(&Guards::on());
-    assert_eq!(seen, [Belief::Unknown, Belief::Unknown, barrier(700)]);
+    let mut store = looking();
+    store.looked(P, at(19), true, at(20));
+    assert_eq!(belief(&store, 20), Belief::Unknown);
+    looks_alone(&mut store, [24, 29, 34, 39]);
+    assert_eq!(belief(&store, 40), Belief::Unknown, "the barrier is still to be sampled");
+    store.sampled(P, sample(41, 700));
+    assert_eq!(belief(&store, 42), barrier(700));
+}
+
+/// Another instance recorded until 33: it was cut off from the leader at 23, and believed itself
+/// alone for two intervals more.
+#[test]
+fn what_another_instance_records_after_it_was_last_seen_is_covered() {
+    let mut store = looking();
+    store.looked(P, at(19), true, at(20));
+    store.sampled(P, sample(21, 210));
+    looks_alone(&mut store, [24, 29, 34, 39]);
+    store.sampled(P, sample(26, 260));
+    assert_eq!(belief(&store, 40), Belief::Unknown, "both were sampled too early");
+    store.sampled(P, sample(41, 410));
+    assert_eq!(belief(&store, 42), barrier(410));
+}
+
+#[test]
+fn another_instance_may_have_come_and_gone_while_nobody_looked() {
+    let mut store = looking();
+    looks_alone(&mut store, [40, 45, 50]);
+    store.sampled(P, sample(46, 460));
+    assert_eq!(belief(&store, 51), Belief::Unknown);
+    looks_alone(&mut store, [52]);
+    store.sampled(P, sample(54, 540));
+    assert_eq!(belief(&store, 55), barrier(540));
 }
 
 #[test]
@@ -131,13 +160,13 @@ fn who_did_not_look_for_two_intervals_believes_nothing() {
     let mut store = EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), interval);
     store.sampled(P, sample(11, 500));
     assert_eq!(belief(&store, 12), Belief::Unknown);
-    store.looked(P, at(20), false, at(24));
-    assert_eq!(belief(&store, 30), barrier(500));
-    assert_eq!(belief(&store, 31), Belief::Unknown);
+    store.looked(P, at(18), false, at(20));
+    assert_eq!(belief(&store, 28), barrier(500));
+    assert_eq!(belief(&store, 29), Belief::Unknown);
     #[cfg(feature = "unsafe-guards")]
     {
         let off = Guards::without("foreign_instance").expect("named");
-        assert_eq!(store.belief(P, at(31), &off), barrier(500));
+        assert_eq!(store.belief(P, at(29), &off), barrier(500));
     }
 }
 
