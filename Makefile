@@ -6,8 +6,8 @@ TEST_BUILD := --workspace --features unsafe-guards
 TEST_THREADS ?= 4
 # The tests that attack: the simulator's, and the traps.
 ATTACK := --test covers --test worlds --test traps --test patroni
-# All others but those of `failover` are `check`.
-CHECK := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni,$(basename $(notdir $(wildcard \
+# All others but those of `failover` and `image` are `check`.
+CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
@@ -16,7 +16,8 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo prove soak failovers bench test lint check attack failover build fmt deny tools servers
+.PHONY: help demo up prove soak failovers bench test lint check attack failover image build fmt \
+	deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -25,6 +26,11 @@ demo: ## Shows it on real servers and checks it; KEEP=1 leaves them running.
 	@echo "building tidegate and its demo: minutes the first time"
 	@cargo build -q -p tidegate -p tidegate-lab --bins
 	@cargo run -q -p tidegate-lab --bin demo -- $(if $(KEEP),--keep) $(ARGS)
+
+up: tools ## Starts the set of deploy/ from packages until Ctrl-C; CHECK=1 tries it and ends.
+	@echo "building tidegate and its set: minutes the first time"
+	@cargo build -q -p tidegate -p tidegate-lab --bins
+	@target/debug/up $(if $(CHECK),--check) $(ARGS)
 
 prove: tools ## Tries for ten minutes to break what is promised; FROM=n tries other seeds.
 	@echo "building the proof: minutes the first time"
@@ -63,7 +69,7 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 
 check: ## Runs every test but those of `attack` and `failover`; what it needs must be there.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
-		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECK) -- --skip trap_
+		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECKED) -- --skip trap_
 	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
 
 failover: ## Runs every test of failovers, crashes and splits of real servers.
@@ -71,6 +77,9 @@ failover: ## Runs every test of failovers, crashes and splits of real servers.
 
 attack: ## Runs the simulator, guards switched off, and the traps of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
+
+image: ## Builds deploy/Dockerfile without a registry, and runs what comes out.
+	@cargo test $(TEST_BUILD) --test image -- --nocapture
 
 build: ## Builds the programs as they ship, and the tests.
 	@cargo build -q -p tidegate -p tidegate-lab --bins

@@ -29,4 +29,5 @@ pub mod service;
 pub mod soak;
 pub mod stall;
 pub mod store_spike;
+pub mod up;
 pub mod wait;

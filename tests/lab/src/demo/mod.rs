@@ -17,7 +17,7 @@
 mod carried;
 mod freshness;
 mod keep;
-mod narrator;
+pub(crate) mod narrator;
 pub(crate) mod process;
 mod promotion;
 mod restart;
@@ -140,7 +140,7 @@ fn at_least(claims: &mut Claims, name: &str, bar: u64, count: u64, n: u64) {
 }
 
 /// Ends when the person, or whoever runs this, has had enough.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
     let mut signals: Vec<_> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
     let any = signals.iter_mut().map(|signal| Box::pin(signal.recv()));

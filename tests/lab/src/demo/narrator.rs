@@ -11,12 +11,12 @@ const COLUMNS: usize = 88;
 const INDENT: &str = "  ";
 
 /// Opens a chapter.
-pub(super) fn chapter(title: &str) {
+pub(crate) fn chapter(title: &str) {
     line(&format!("\n{title}"));
 }
 
 /// Tells one thing, in lines of a readable width.
-pub(super) fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     line(&wrapped(text));
 }
 
@@ -38,7 +38,7 @@ fn wrapped(text: &str) -> String {
 }
 
 /// Writes a line as it is.
-pub(super) fn line(text: &str) {
+pub(crate) fn line(text: &str) {
     // Whoever stopped reading does not change what is checked.
     drop(writeln!(std::io::stdout().lock(), "{text}"));
 }

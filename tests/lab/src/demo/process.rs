@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -63,13 +64,29 @@ impl ServiceProcess {
     /// # Errors
     /// When the program is missing or cannot start; the message carries the end of its log.
     pub(crate) async fn start(options: ServiceOptions, root: &Path) -> Result<Self> {
+        Self::start_as("tidegate", root, |data, admin, state| {
+            options.listen(data, admin).toml(state)
+        })
+        .await
+    }
+
+    /// As [`ServiceProcess::start`], in the folder `name` and with any configuration: `config` gets
+    /// the addresses of data and admin listener, and the folder of the state.
+    ///
+    /// # Errors
+    /// Those of [`ServiceProcess::start`].
+    pub(crate) async fn start_as(
+        name: &str,
+        root: &Path,
+        config: impl FnOnce(SocketAddr, SocketAddr, &Path) -> Result<String>,
+    ) -> Result<Self> {
         let program = program()?;
         let (data, admin) = (Port::reserve()?, Port::reserve()?);
-        let folder = root.join("tidegate");
+        let folder = root.join(name);
         let state = folder.join("state");
         fs::create_dir_all(&state)?;
         let file = folder.join("tidegate.toml");
-        fs::write(&file, options.listen(data.address(), admin.address()).toml(&state)?)?;
+        fs::write(&file, config(data.address(), admin.address(), &state)?)?;
         let mut command = Command::new("/bin/sh");
         // Variables of this shell must not override the file that the demo has just written.
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
