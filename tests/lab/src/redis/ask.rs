@@ -147,13 +147,19 @@ impl Server {
         self.tell(&["CONFIG", "REWRITE"]).await
     }
 
+    /// Tells whether the server answers, and what it says is so. Whoever gives it another role may
+    /// cut everybody off, as a Sentinel does: that is an answer to be asked for again.
+    pub(super) async fn shows(&self, is_so: impl Fn(&Info) -> bool) -> bool {
+        self.info().await.is_ok_and(|info| is_so(&info))
+    }
+
     /// Waits until it receives from its primary.
     ///
     /// # Errors
     /// When it does not within the usual limit.
     pub async fn await_attached(&self) -> Result<()> {
         let what = format!("{} receives from its primary", self.name());
-        let attached = until(&what, LIMIT, || async { Ok(self.info().await?.is_attached()) });
+        let attached = until(&what, LIMIT, || async { Ok(self.shows(Info::is_attached).await) });
         attached.await.map(drop).with_context(|| self.log_tail())
     }
 
@@ -163,7 +169,7 @@ impl Server {
     /// When it does not within the usual limit.
     pub async fn await_primary(&self) -> Result<std::time::Duration> {
         let what = format!("{} is a primary", self.name());
-        until(&what, LIMIT, || async { Ok(self.info().await?.is_primary()) }).await
+        until(&what, LIMIT, || async { Ok(self.shows(Info::is_primary).await) }).await
     }
 
     /// Waits until it has applied what `primary` has written so far.

@@ -150,4 +150,16 @@ impl Group {
         self.primary.follow(self.replica(number).address()).await?;
         self.primary.await_attached().await
     }
+
+    /// Puts a promoted replica back under the old primary, as whoever undoes a promotion does: what
+    /// it alone was written is gone when this returns, and the old primary shows no other id.
+    ///
+    /// # Errors
+    /// When it does not receive within the usual limit.
+    pub async fn undo(&self, number: usize) -> Result<()> {
+        self.mend(number).await?;
+        self.replica(number).follow(self.link(number).address()).await?;
+        self.replica(number).await_attached().await?;
+        self.primary.await_writable().await
+    }
 }

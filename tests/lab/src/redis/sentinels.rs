@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::ask::Info;
 use super::options::{Options, PRIMARY_NAME, Part};
 use super::server::Server;
 use crate::wait::{LIMIT, until};
@@ -96,7 +97,7 @@ impl Sentinels {
             if new == old.address() || named.iter().any(|address| *address != new) {
                 return Ok(false);
             }
-            Ok(self.primary().await?.info().await?.is_primary())
+            Ok(self.primary().await?.shows(Info::is_primary).await)
         })
         .await
     }

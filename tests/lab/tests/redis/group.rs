@@ -13,6 +13,8 @@ use super::{get, on_both, refusal, set};
 
 on_both! {
     a_split_has_two_primaries => split_redis_has_two_primaries, split_valkey_has_two_primaries;
+    an_undone_promotion_keeps_the_id => undone_redis_promotion_keeps_the_id,
+        undone_valkey_promotion_keeps_the_id;
     a_failover_loses_what_the_replica_lacks => redis_failover_loses_writes,
         valkey_failover_loses_writes;
     a_deposed_primary_refuses_writes_and_reads_for_ever => deposed_redis_refuses_writes_alone,
@@ -44,6 +46,24 @@ async fn a_split_has_two_primaries(kind: Kind) -> Result<()> {
     old.kill().await?;
     old.start_again().await?;
     old.await_attached().await
+}
+
+async fn an_undone_promotion_keeps_the_id(kind: Kind) -> Result<()> {
+    let group = Group::start(Options::new(kind).min_replicas(1, 1), 1).await?;
+    let (old, new) = (group.primary(), group.replica(0));
+    let id = old.replid().await?;
+    group.split(0).await?;
+    new.set("min-replicas-to-write", "0").await?;
+    set(new, "k", "stored").await?;
+    // All that whoever stayed with the old primary can see.
+    let refused = until("the old primary refuses writes", LIMIT, || async {
+        Ok(set(old, "other", "v").await.is_err())
+    });
+    refused.await?;
+    group.undo(0).await?;
+    assert_eq!((get(old, "k").await?, get(new, "k").await?), (None, None), "what B stored is lost");
+    assert_eq!(old.replid().await?, id, "and the old primary has the id it had");
+    set(old, "k", "v").await
 }
 
 async fn a_failover_loses_what_the_replica_lacks(kind: Kind) -> Result<()> {

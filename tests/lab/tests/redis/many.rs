@@ -2,11 +2,13 @@
 //!
 //! The addresses in MOVED and ASK are compared, not only the words.
 
+use std::net::SocketAddr;
+
 use anyhow::{Context, Result};
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
-use redis::sentinel::{SentinelClient, SentinelServerType};
-use redis::{AsyncCommands, RedisError};
+use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+use redis::{AsyncCommands, ConnectionAddr, RedisError};
 use tidegate_lab::redis::{Cluster, Kind, Options, Sentinels};
 
 use super::{get, on_both, refusal, set};
@@ -20,7 +22,7 @@ on_both! {
 }
 
 async fn sentinels_promote_another(kind: Kind) -> Result<()> {
-    let all = Sentinels::start(Options::new(kind)).await?;
+    let all = Sentinels::start(Options::new(kind).password("open")).await?;
     let old = all.primary().await?;
     set(old, "k", "v").await?;
     for server in all.servers().iter().filter(|server| server.address() != old.address()) {
@@ -33,9 +35,10 @@ async fn sentinels_promote_another(kind: Kind) -> Result<()> {
     assert_ne!(new.address(), old.address());
     assert_ne!(new.replid().await?, id);
     assert_eq!(get(new, "k").await?.as_deref(), Some("v"), "promoted after {took:?}");
-    let sentinels = all.addresses().iter().map(|at| format!("redis://{at}/")).collect();
-    let mut client =
-        SentinelClient::build(sentinels, all.name(), None, SentinelServerType::Master)?;
+    let at = |address: SocketAddr| ConnectionAddr::Tcp(address.ip().to_string(), address.port());
+    let sentinels = all.addresses().into_iter().map(at);
+    let builder = SentinelClientBuilder::new(sentinels, all.name(), SentinelServerType::Master)?;
+    let mut client = builder.set_client_to_redis_password("open").build()?;
     let mut connection = client.get_async_connection().await?;
     assert_eq!(connection.get::<_, String>("k").await?, "v", "a client finds the new primary");
     old.start_again().await?;
