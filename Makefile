@@ -6,8 +6,11 @@ TEST_BUILD := --workspace --features unsafe-guards
 TEST_THREADS ?= 4
 # The tests that attack: the simulator's, and the traps.
 ATTACK := --test covers --test worlds --test traps --test patroni
+# Those of the shared store; the scenarios with two instances belong to them.
+STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
+TWO := with_two_instances
 # All others but those of `failover` and `image` are `check`.
-CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image,$(basename $(notdir $(wildcard \
+CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image store_%,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
@@ -16,7 +19,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up prove soak failovers bench test lint check attack failover image build fmt \
+.PHONY: help demo up prove soak failovers bench test lint check attack failover store image build fmt \
 	deny tools servers
 
 help: ## Lists the targets.
@@ -38,7 +41,7 @@ prove: tools ## Tries for ten minutes to break what is promised; FROM=n tries ot
 	@target/debug/install
 	@target/debug/prove $(if $(FROM),--from $(FROM)) $(ARGS)
 
-soak: ## Plays what befalls servers, SUITE=failover|patroni|all; ROUNDS or MINUTES, ARGS='--seed n'.
+soak: ## Plays what befalls servers, SUITE=failover|patroni|store|all; ROUNDS or MINUTES, ARGS='--seed n'.
 	@echo "building the soak: minutes the first time"
 	@cargo build -q $(TEST_BUILD) --bins
 	@target/debug/install
@@ -67,13 +70,18 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 	@$(BUF) lint
 	@$(BUF) breaking --against '.git#ref=$(BASE)'
 
-check: ## Runs every test but those of `attack` and `failover`; what it needs must be there.
+check: ## Runs every test that no other stage runs; what it needs must be there.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
-		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECKED) -- --skip trap_
+		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECKED) -- \
+		--skip trap_ --skip $(TWO)
 	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
 
 failover: ## Runs every test of failovers, crashes and splits of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test failover --test operators
+
+store: ## Runs every test of the token store that instances share.
+	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE)
+	@cargo test $(TEST_BUILD) --no-fail-fast --test scenarios -- $(TWO) --nocapture
 
 attack: ## Runs the simulator, guards switched off, and the traps of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
