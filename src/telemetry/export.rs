@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client as metrics_client;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
@@ -95,7 +95,7 @@ impl Exports {
         };
         let flush_limit = settings.flush_limit;
         let metrics = Metrics {
-            client: MetricsServiceClient::new(channel.clone()),
+            client: metrics_client::MetricsServiceClient::new(channel.clone()),
             sender: sender(Signal::Metrics),
             interval: settings.interval,
             since: wall(),
@@ -177,7 +177,7 @@ fn is_transient(code: Code) -> bool {
 }
 
 struct Metrics {
-    client: MetricsServiceClient<Channel>,
+    client: metrics_client::MetricsServiceClient<Channel>,
     sender: Sender,
     interval: Duration,
     since: u64,

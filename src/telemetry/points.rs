@@ -69,7 +69,9 @@ fn request(metrics: Vec<Metric>, resource: &Resource) -> ExportMetricsServiceReq
 /// Some members of one family; `None`: none of them is known.
 fn metric(family: &shown::MetricFamily, members: &[shown::Metric], span: Span) -> Option<Metric> {
     let aggregation_temporality = AggregationTemporality::Cumulative.into();
-    let counters = points(members, |member| Some(counter(member.counter.as_ref()?.value, span)));
+    let is_count = family.unit.is_empty();
+    let counters =
+        points(members, |member| Some(counter(member.counter.as_ref()?.value, is_count, span)));
     let gauges = points(members, |member| gauge(member.gauge.as_ref()?.value, span));
     let histograms = points_of(members, |member, attributes| {
         Some(histogram(member.histogram.as_ref()?, attributes, span))
@@ -117,12 +119,14 @@ fn points(
     points_of(members, |member, attributes| Some(NumberDataPoint { attributes, ..make(member)? }))
 }
 
-fn counter(value: f64, span: Span) -> NumberDataPoint {
+/// What has a unit, such as seconds, need not be whole.
+fn counter(value: f64, is_count: bool, span: Span) -> NumberDataPoint {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "a count came as a float, exact up to 2^53, which none of ours reaches"
     )]
-    let value = Some(number_data_point::Value::AsInt(value as i64));
+    let whole = number_data_point::Value::AsInt(value as i64);
+    let value = Some(if is_count { whole } else { number_data_point::Value::AsDouble(value) });
     NumberDataPoint {
         start_time_unix_nano: span.since,
         time_unix_nano: span.at,
@@ -184,9 +188,9 @@ mod tests {
     fn points_of_request(request: &ExportMetricsServiceRequest) -> usize {
         let metrics = request.resource_metrics.iter().flat_map(|all| &all.scope_metrics);
         let data = metrics.flat_map(|scope| &scope.metrics).filter_map(|m| m.data.as_ref());
-        data.map(|data| match data {
-            metric::Data::Sum(sum) => sum.data_points.len(),
-            other => panic!("{other:?}"),
+        data.map(|data| {
+            let metric::Data::Sum(sum) = data else { panic!("{data:?}") };
+            sum.data_points.len()
         })
         .sum()
     }
@@ -202,6 +206,13 @@ mod tests {
         let points: Vec<_> = requests.iter().map(points_of_request).collect();
         assert!(points.iter().all(|points| *points <= POINTS_PER_REQUEST), "{points:?}");
         assert_eq!(points.iter().sum::<usize>(), 3 * POINTS_PER_REQUEST + 2, "{points:?}");
+    }
+
+    #[test]
+    fn counts_are_whole_and_sums_of_seconds_are_not() {
+        let value = |is_count| counter(2.5, is_count, SPAN).value;
+        assert_eq!(value(true), Some(number_data_point::Value::AsInt(2)));
+        assert_eq!(value(false), Some(number_data_point::Value::AsDouble(2.5)));
     }
 
     #[test]

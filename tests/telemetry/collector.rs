@@ -149,7 +149,7 @@ impl Received {
                 let points = histogram.data_points.iter().filter(|point| has(&point.attributes));
                 return Some(points.map(|point| point.count).sum());
             }
-            other => panic!("{name} is {other:?}"),
+            metric::Data::ExponentialHistogram(_) | metric::Data::Summary(_) => return None,
         };
         let points = numbers.iter().filter(|point| has(&point.attributes));
         let whole = points.map(|point| match point.value {
@@ -163,8 +163,7 @@ impl Received {
 /// The text of an attribute.
 pub(crate) fn text(attributes: &[KeyValue], name: &str) -> Option<String> {
     let attribute = attributes.iter().find(|attribute| attribute.key == name)?;
-    match attribute.value.as_ref()?.value.as_ref()? {
-        any_value::Value::StringValue(text) => Some(text.clone()),
-        other => panic!("{name} is {other:?}"),
-    }
+    let value = attribute.value.as_ref()?.value.as_ref()?;
+    let any_value::Value::StringValue(text) = value else { panic!("{name} is {value:?}") };
+    Some(text.clone())
 }

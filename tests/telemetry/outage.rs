@@ -1,7 +1,8 @@
 //! A collector that is not there, refuses or hangs: calls do not notice, and nothing grows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tidegate::clock::Clock;
 use tidegate_lab::metrics::counter;
 use tidegate_lab::ports::Port;
 use tidegate_lab::stall::Stall;
@@ -20,11 +21,12 @@ const QUEUE: usize = 8;
 
 /// Makes more calls than spans may wait, each followed, and holds each to its limit.
 async fn calls(mut routing: Routing, stall: &Stall) {
+    let clock = Clock::new();
     for call in 0..4 * QUEUE {
-        let began_at = Instant::now();
+        let began_at = clock.now();
         let ask = select(v1::Session::default(), v1::Level::Eventual);
         routing.select_replica(ask).await.expect("an answer");
-        let took = began_at.elapsed();
+        let took = clock.now().since(began_at);
         assert!(took <= stall.allow(CALL), "call {call} took {took:?}");
     }
 }
@@ -63,9 +65,10 @@ async fn troubled(program: &mut Program, outcome: &str) {
     let log = program.log();
     let told = log.lines().filter(|line| line.contains("the collector takes no exports"));
     assert_eq!(told.count(), 2, "once for spans and once for metrics: {log}");
-    let ends_at = Instant::now();
+    let clock = Clock::new();
+    let told_at = clock.now();
     assert!(program.end().await.success(), "{}", program.log());
-    let took = ends_at.elapsed();
+    let took = clock.now().since(told_at);
     // The flush has half a second, the admin listener's goodbye another.
     let limit = stall.allow(Duration::from_secs(5));
     assert!(took <= limit, "the end took {took:?}\n{}", program.log());
