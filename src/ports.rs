@@ -41,6 +41,23 @@ pub enum Command {
     },
 }
 
+/// How often instances look for each other, as long as each keeps records of its own: an instance
+/// that starts waits for two of them, and one that cannot look for two believes no record.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Who else is connected to a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// When it was asked.
+    pub sent_at: Instant,
+    /// When it had answered.
+    pub received_at: Instant,
+    /// Since when this instance surely is connected.
+    pub visible_since: Instant,
+    /// Some of the others, as the server lists them.
+    pub others: Vec<String>,
+}
+
 /// What a source has to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reading {
@@ -60,6 +77,8 @@ pub enum Reading {
         /// When that had failed.
         received_at: Instant,
     },
+    /// The node said who else is connected to it.
+    Looked(Look),
     /// A [`Command::WriteRow`] was carried out or not.
     RowWritten {
         /// Of the row.
@@ -106,6 +125,12 @@ pub enum Fault {
     /// The timeline a standby follows is hidden from the role.
     #[error("the role may not see WAL receivers: run `GRANT pg_read_all_stats TO` this role")]
     GrantMissing,
+    /// Who else is connected is hidden from the role.
+    #[error(
+        "the role may not see who else is connected, so records in memory are not believed: run \
+         `GRANT pg_read_all_stats TO` this role"
+    )]
+    OthersHidden,
     /// The server's own history file is none; it is ignored.
     #[error(
         "pg_wal/{timeline:08X}.history makes no sense and is ignored: copy it from a standby or \
@@ -180,6 +205,14 @@ pub trait HintTaker: Send + Sync + 'static {
     /// Says whether the end of a timeline fits the fork that was placed there, and counts that;
     /// `None`: none was placed yet.
     fn fits(&self, end: TimelineEnd) -> Option<bool>;
+}
+
+/// Takes who else is connected to the servers of a partition, where that matters to the records.
+pub trait LookTaker: fmt::Debug + Send + Sync + 'static {
+    /// Takes one look; says whether others count as being there.
+    ///
+    /// `leads`: it was at the leader, the only server that shows that nobody is there.
+    fn looked(&self, key: ComponentKey, look: &Look, leads: bool) -> bool;
 }
 
 /// The keyed hash a subject is stored under. The raw subject never leaves the request.

@@ -13,6 +13,8 @@ mod barrier;
 mod black_hole;
 #[path = "operations/budgets.rs"]
 mod budgets;
+#[path = "operations/foreign.rs"]
+mod foreign;
 #[path = "operations/known_late.rs"]
 mod known_late;
 #[path = "operations/leaving.rs"]

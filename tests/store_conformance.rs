@@ -22,7 +22,7 @@ use tidegate_core::trail::Sample;
 async fn the_memory_store_conforms() {
     let a_day = Duration::from_secs(24 * 3600);
     let lives = Lives { records: a_day, barriers: a_day / 2 };
-    suite::conforms(|| MemoryStore::new(1000, lives, &[], Clock::new())).await;
+    suite::conforms(|| MemoryStore::new(1000, lives, None, Clock::new())).await;
 }
 
 /// A store that reads, changes and writes in steps between which others may write.

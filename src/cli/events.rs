@@ -133,6 +133,13 @@ fn words(event: &Event) -> String {
             write.epoch, write.position
         ),
         Event::FailoverAnnounced(said) => announced(said),
+        Event::OtherInstances(others) if others.connections.is_empty() => {
+            "no other instance is connected any more".to_owned()
+        }
+        Event::OtherInstances(others) => format!(
+            "other instances are connected, subjects are unknown: {}",
+            others.connections.join(", ")
+        ),
         Event::Missed(missed) => format!("{} events were missed", missed.event_count),
     }
 }
@@ -186,6 +193,9 @@ fn event_json(event: &v1::WatchEventsResponse) -> Value {
             let (source, node, new) = (&said.source, &said.node, &said.new_leader_node);
             let said = json!({ "source": source, "node": node, "new_leader_node": new });
             ("failover_announced", said)
+        }
+        Some(Event::OtherInstances(others)) => {
+            ("other_instances", json!({ "connections": others.connections }))
         }
         Some(Event::Missed(missed)) => ("missed", json!({ "event_count": missed.event_count })),
     };

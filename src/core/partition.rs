@@ -5,6 +5,7 @@
 
 mod event;
 mod leading;
+mod learned;
 mod operator;
 mod waits;
 
@@ -112,6 +113,7 @@ impl Partition {
                 self.publish(&mut effects);
                 effects.extend(self.waits.judge_all(&self.snapshot, now));
             }
+            Event::Learned(facts) => self.learn(&facts, now, &mut effects),
             Event::Resume(node) => self.resume(node, now, &mut effects),
             Event::Resolve(incarnation) => self.resolve(incarnation, now, &mut effects),
             Event::Tick => effects.extend(self.waits.expire(now)),

@@ -14,6 +14,7 @@ use tidegate_core::position::Position;
 use tidegate_core::views::NodeId;
 use tokio::sync::broadcast;
 
+use super::foreign::{Change, Foreign};
 use crate::clock::Clock;
 
 /// Events kept for watchers that have not read them: a failover makes about ten.
@@ -46,6 +47,8 @@ pub enum Happening {
     },
     /// Somebody announced a failover.
     Announced(Announcement),
+    /// Other instances are connected, by these names; none: they are gone.
+    OtherInstances(Vec<String>),
 }
 
 /// What somebody says about a failover. A hint: none of it is believed.
@@ -66,6 +69,7 @@ pub(super) struct Feed {
     /// Of as many epochs as a history keeps.
     first_seen: Mutex<BTreeMap<Epoch, u64>>,
     deposed: Mutex<Deposed>,
+    foreign: Foreign,
     clock: Clock,
 }
 
@@ -82,7 +86,7 @@ impl Feed {
     pub(super) fn new(clock: Clock) -> Self {
         let (events, _) = broadcast::channel(EVENTS_KEPT);
         let (first_seen, deposed) = (Mutex::default(), Mutex::default());
-        Self { events, first_seen, deposed, clock }
+        Self { events, first_seen, deposed, foreign: Foreign::default(), clock }
     }
 
     /// Tells whoever watches.
@@ -131,6 +135,23 @@ impl Feed {
             self.tell(Happening::Deposed { epoch, position });
         }
         is_first
+    }
+
+    /// Notes whether other instances count as being there, and who a look showed; says what that
+    /// changes.
+    pub(super) fn beside(&self, others: bool, seen: &[String]) -> Option<Change> {
+        let change = self.foreign.note(others, seen);
+        match &change {
+            Some(Change::Came(names)) => self.tell(Happening::OtherInstances(names.clone())),
+            Some(Change::Gone) => self.tell(Happening::OtherInstances(Vec::new())),
+            None => {}
+        }
+        change
+    }
+
+    /// Other instances that are there, as servers list them.
+    pub(super) fn other_instances(&self) -> Vec<String> {
+        self.foreign.names()
     }
 
     /// The epoch of a deposed leader on which a write was recorded lately.

@@ -341,6 +341,11 @@ impl PartitionHandle {
         self.feed.deposed_lately()
     }
 
+    /// Other instances that are connected to its servers, as those list them.
+    pub fn other_instances(&self) -> Vec<String> {
+        self.feed.other_instances()
+    }
+
     /// Takes a node out, or back in; `false` if the partition has ended.
     pub async fn drain(&self, node: NodeId, drained: bool) -> bool {
         self.order(Event::Drain { node, drained }).await

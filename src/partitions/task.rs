@@ -24,9 +24,9 @@ use tracing::{info, warn};
 use super::feed::Feed;
 use super::handle::{Ask, EVENTS_MAX, Health};
 use super::node_seen::NodeSeen;
-use super::{PartitionHandle, PartitionInfo, notable};
+use super::{PartitionHandle, PartitionInfo, foreign, notable};
 use crate::clock::Clock;
-use crate::ports::{self, Command, Demand, FactStore, Reading, SourceErrorClass};
+use crate::ports::{self, Command, Demand, FactStore, Look, LookTaker, Reading, SourceErrorClass};
 use crate::telemetry::{NodeTelemetry, PartitionTelemetry, PollOutcome};
 
 /// Asks taken from the queue at once, before snapshots are published again.
@@ -66,6 +66,8 @@ pub struct PartitionTask<F> {
     /// Why the last lineage row was refused, and by which node.
     row_error: Option<(NodeId, String)>,
     feed: Arc<Feed>,
+    /// Who is told of others that are connected.
+    looks: Option<Arc<dyn LookTaker>>,
     /// The history whose epochs the feed knows.
     fed: Arc<History>,
     clock: Clock,
@@ -120,10 +122,18 @@ impl<F: FactStore> PartitionTask<F> {
             lag_reported_at,
             row_error: None,
             feed,
+            looks: None,
             fed: Arc::default(),
             clock,
         };
         (task, Arc::new(handle))
+    }
+
+    /// Tells `taker` who else is connected to the servers.
+    #[must_use]
+    pub fn looking(mut self, taker: Arc<dyn LookTaker>) -> Self {
+        self.looks = Some(taker);
+        self
     }
 
     /// Runs until `stop`; then keeps the latest facts and ends.
@@ -179,6 +189,7 @@ impl<F: FactStore> PartitionTask<F> {
                     | Event::Park { .. }
                     | Event::RowWritten { .. }
                     | Event::Drain { .. }
+                    | Event::Learned(_)
                     | Event::Resume(_)
                     | Event::Resolve(_)
                     | Event::Tick => {}
@@ -223,6 +234,7 @@ impl<F: FactStore> PartitionTask<F> {
                 }
                 self.note(node, (sent_at, false), Some(error.to_string()));
             }
+            Reading::Looked(look) => self.looked(node, &look),
             Reading::RowWritten { epoch, result } => {
                 let outcome = match result {
                     Ok(ports::RowOutcome::Stands(row)) => RowOutcome::Stands(row),
@@ -235,6 +247,18 @@ impl<F: FactStore> PartitionTask<F> {
                 };
                 self.handle(Event::RowWritten { epoch, outcome });
             }
+        }
+    }
+
+    /// Only the leader shows that nobody else is there; who is there, any server does.
+    fn looked(&self, node: NodeId, look: &Look) {
+        let Some(taker) = &self.looks else { return };
+        let leader = self.partition.snapshot().leadership.leader();
+        let leads = leader.is_some_and(|leader| leader.node == node);
+        if leads || !look.others.is_empty() {
+            let key = self.partition.snapshot().key;
+            let beside_others = taker.looked(key, look, leads);
+            foreign::report(&self.info, &self.feed, beside_others, &look.others);
         }
     }
 

@@ -1,4 +1,5 @@
-//! `Gate`: whether calls are admitted: once each node was tried, and until the instance shuts down.
+//! `Gate`: whether calls are admitted: once each node was tried and other instances can see this
+//! one, and until it shuts down.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::wiring::Looks;
 use crate::api::{Gatekeeper, status};
 use crate::partitions::PartitionHandle;
 
@@ -14,13 +16,18 @@ use crate::partitions::PartitionHandle;
 #[derive(Debug)]
 pub(super) struct Gate {
     partitions: Vec<Arc<PartitionHandle>>,
+    looks: Arc<Looks>,
     stop: CancellationToken,
     opened: watch::Sender<bool>,
 }
 
 impl Gate {
-    pub(super) fn new(partitions: Vec<Arc<PartitionHandle>>, stop: CancellationToken) -> Self {
-        Self { partitions, stop, opened: watch::Sender::new(false) }
+    pub(super) fn new(
+        partitions: Vec<Arc<PartitionHandle>>,
+        looks: Arc<Looks>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { partitions, looks, stop, opened: watch::Sender::new(false) }
     }
 
     /// Says why calls should not come.
@@ -30,6 +37,9 @@ impl Gate {
         }
         match self.untried() {
             Some(why) => Err(why),
+            None if !*self.opened.borrow() => {
+                Err("other instances are looked for on the leaders".to_owned())
+            }
             None => Ok(()),
         }
     }
@@ -41,11 +51,12 @@ impl Gate {
         })
     }
 
-    /// Waits until each node was tried once.
+    /// Waits until each node was tried once, and until others must have seen this instance.
     pub(super) async fn ready(&self) {
         for partition in &self.partitions {
             partition.all_tried().await;
         }
+        self.looks.settled(&self.partitions).await;
         self.opened.send_replace(true);
     }
 }

@@ -1,6 +1,7 @@
 //! Makes the rooms of one instance from its configuration and joins them. Serves nothing.
 
 mod hints;
+mod looks;
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::partitions::handle::Reach;
 use crate::partitions::{
     NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
 };
-use crate::ports::{Demand, FactStore, PositionSource};
+use crate::ports::{Demand, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
 use crate::sessions::{SessionLimits, Sessions};
@@ -30,6 +31,7 @@ use crate::sources::postgres::{PostgresSource, Target};
 use crate::store::{FactFiles, Lives, MemoryStore};
 use crate::telemetry::Telemetry;
 use hints::Hints;
+pub(super) use looks::Looks;
 
 /// Facts are stored at most once in this time.
 const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
@@ -60,17 +62,19 @@ pub(super) async fn wire(
     }
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock)?);
+    let looks = Arc::new(Looks::new(Some(sessions.store().beliefs()), guards, clock));
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
     for partition in &config.partitions {
         let key = ComponentKey::new(partition.id, partition.system_id);
         let (sampled, samples) = watch::channel(None);
         let started =
-            start(config, partition, guards, clock, telemetry, &facts, sampled, halt).await?;
+            start(config, partition, guards, clock, telemetry, &facts, sampled, &looks, halt)
+                .await?;
         handles.push(started.0);
         tasks.extend(started.1);
         tasks.push(tokio::spawn(forward(Arc::clone(&sessions), key, samples)));
     }
-    let gate = Arc::new(Gate::new(handles.clone(), stop.clone()));
+    let gate = Arc::new(Gate::new(handles.clone(), looks, stop.clone()));
     let partitions = Arc::new(Partitions::new(handles));
     let limits = CallLimits {
         wait_max: config.limits.wait_budget_max,
@@ -101,7 +105,7 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
     let keys = keys.map(|partition| ComponentKey::new(partition.id, partition.system_id));
     let keys: Vec<_> = keys.collect();
     let lives = Lives { records: limits.token_lifetime, barriers: limits.d_max };
-    let store = MemoryStore::new(limits.subjects, lives, &keys, clock);
+    let store = MemoryStore::new(limits.subjects, lives, Some(LOOK_INTERVAL), clock);
     let session_limits = SessionLimits {
         subject_bytes: config::SUBJECT_BYTES,
         tokens_per_request: config::TOKENS_PER_REQUEST,
@@ -144,6 +148,7 @@ async fn start(
     telemetry: &Telemetry,
     facts: &Arc<FactFiles>,
     sampled: watch::Sender<Option<Sample>>,
+    looks: &Arc<Looks>,
     stop: &CancellationToken,
 ) -> Result<(Arc<PartitionHandle>, Vec<JoinHandle<()>>)> {
     let info = info(partition);
@@ -162,7 +167,7 @@ async fn start(
     let cap = FallbackCap::new(rate, FallbackCap::default_burst(rate));
     let (readings_in, readings) = mpsc::channel(READINGS_MAX);
     let (mut ports, mut tasks) = (Vec::new(), Vec::new());
-    for target in Target::of(config, partition, guards) {
+    for target in Target::of(config, partition, looks.tag(), guards) {
         let demand = Demand { interval: limits.idle_poll, sample_after: None };
         let (demand_in, demand) = watch::channel(demand);
         let (commands_in, commands) = mpsc::channel(COMMANDS_MAX);
@@ -182,7 +187,8 @@ async fn start(
         telemetry.partition(partition.name.as_str()),
         clock,
     );
-    tasks.push(tokio::spawn(task.run(stop.clone())));
+    let taker: Arc<dyn LookTaker> = looks.clone();
+    tasks.push(tokio::spawn(task.looking(taker).run(stop.clone())));
     if !partition.patroni.is_empty() {
         let (name, addresses) = (partition.name.as_str().to_owned(), partition.patroni.clone());
         let pace = (limits.idle_poll, limits.poll_timeout);

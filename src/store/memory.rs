@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry};
+use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
-use tidegate_core::store_guard::{EmbeddedGuard, Worth};
+use tidegate_core::store_guard::{self, EmbeddedGuard, Worth};
 use tidegate_core::token::{BodyLimits, Change, ComponentKey, SessionToken};
 use tidegate_core::trail::Sample;
 
 use crate::clock::Clock;
-use crate::ports::{Kept, Looked, StoreError, Stored, SubjectKey, TokenStore};
+use crate::ports::{Kept, Look, Looked, StoreError, Stored, SubjectKey, TokenStore};
 
 /// Sweeps in one lifetime: a record stays at most a sixteenth of it longer than it counts.
 const SWEEPS_PER_LIFETIME: u32 = 16;
@@ -46,26 +47,78 @@ pub struct Lives {
 #[derive(Debug)]
 pub struct MemoryStore {
     records: Arc<Records>,
-    guard: ArcSwap<EmbeddedGuard>,
+    guard: Arc<ArcSwap<EmbeddedGuard>>,
     swept_at: AtomicU64,
     clock: Clock,
 }
 
+/// What a [`MemoryStore`] believes of itself, which looks at servers change.
+#[derive(Clone, Debug)]
+pub struct MemoryBeliefs {
+    guard: Arc<ArcSwap<EmbeddedGuard>>,
+    clock: Clock,
+}
+
+impl MemoryBeliefs {
+    /// Takes who else is connected to a server of a partition, `leads` says whether to its leader;
+    /// says whether others count as being there.
+    pub fn looked(&self, key: ComponentKey, look: &Look, leads: bool, guards: &Guards) -> bool {
+        let others = !look.others.is_empty();
+        let Look { sent_at, received_at, visible_since, .. } = *look;
+        let seen = store_guard::Look { sent_at, visible_since, others };
+        self.guard.rcu(|guard| {
+            let mut guard = EmbeddedGuard::clone(guard);
+            if leads {
+                guard.looked(key, seen, received_at, guards);
+            } else if others && guards.foreign_instance() {
+                guard.saw_others(received_at);
+            }
+            guard
+        });
+        self.guard.load().is_beside_others()
+    }
+
+    /// Says whether the first call may be taken as far as these partitions go; `waited`: whoever
+    /// does not answer was waited for long enough.
+    pub fn may_start(&self, mut keys: impl Iterator<Item = ComponentKey>, waited: bool) -> bool {
+        let (guard, now) = (self.guard.load(), self.clock.now());
+        keys.all(|key| guard.may_start(key, waited, now))
+    }
+
+    /// Says whether one of these partitions only lacks a sample of its leader to be believed.
+    pub fn wants_sample(&self, mut keys: impl Iterator<Item = ComponentKey>) -> bool {
+        let guard = self.guard.load();
+        keys.any(|key| guard.wants_sample(key))
+    }
+}
+
 impl MemoryStore {
-    /// An empty store of at most `limit_subjects` records, for the partitions of `keys`: that it
-    /// starts is a loss.
-    pub fn new(limit_subjects: usize, lives: Lives, keys: &[ComponentKey], clock: Clock) -> Self {
+    /// An empty store of at most `limit_subjects` records: that it starts is a loss.
+    ///
+    /// Where others may keep records of their own, nothing is believed before its beliefs were
+    /// told, once in `look_interval`, that nobody does; without one nobody does, says the caller.
+    pub fn new(
+        limit_subjects: usize,
+        lives: Lives,
+        look_interval: Option<Duration>,
+        clock: Clock,
+    ) -> Self {
         let now = clock.now();
-        let mut guard = EmbeddedGuard::started(now, lives.barriers, Duration::MAX / 4);
-        keys.iter().for_each(|key| guard.looked(*key, now, false, now));
+        let guard = EmbeddedGuard::started(now, lives.barriers, look_interval);
         let records = Records {
             by_subject: DashMap::default(),
             held: AtomicUsize::new(0),
             limit: limit_subjects,
             lifetime: lives.records,
         };
-        let (guard, swept_at) = (ArcSwap::from_pointee(guard), AtomicU64::new(now.as_nanos()));
+        let guard = Arc::new(ArcSwap::from_pointee(guard));
+        let swept_at = AtomicU64::new(now.as_nanos());
         Self { records: Arc::new(records), guard, swept_at, clock }
+    }
+
+    /// Its belief, to be told of other instances.
+    pub fn beliefs(&self) -> MemoryBeliefs {
+        MemoryBeliefs { guard: Arc::clone(&self.guard), clock: self.clock }
     }
 
     /// Records held, those that expired and were not swept yet included.
@@ -369,7 +422,7 @@ mod tests {
     async fn a_full_store_sweeps_before_it_refuses() {
         let clock = Clock::new();
         let lives = Lives { records: LIFETIME, barriers: LIFETIME };
-        let store = MemoryStore::new(1, lives, &[], clock);
+        let store = MemoryStore::new(1, lives, None, clock);
         store.update(subject(1), &written(500)).await.expect("there is room");
         // A lifetime of 100 ns has passed by the time the next call reads the clock.
         while clock.now() < at(store.swept_at.load(Ordering::Relaxed)) + LIFETIME {}

@@ -9,7 +9,7 @@ mod memory;
 mod redis;
 
 pub use facts::FactFiles;
-pub use memory::{Lives, MemoryStore};
+pub use memory::{Lives, MemoryBeliefs, MemoryStore};
 pub use redis::{
     CheckError, Checked, RedisSettings, RedisStore, StoreCount, StoreCounters, StoreEvent, survey,
 };

@@ -35,7 +35,12 @@ pub(crate) struct Stage {
 impl Stage {
     /// A leader with standbys and an empty table, caught up.
     pub(crate) async fn set(standbys: usize) -> Self {
-        let options = ClusterOptions::new(Major::V15).standbys(standbys);
+        Self::of(Major::V15, standbys).await
+    }
+
+    /// The same of one major version.
+    pub(crate) async fn of(major: Major, standbys: usize) -> Self {
+        let options = ClusterOptions::new(major).standbys(standbys);
         let cluster = Cluster::start(options).await.expect("a cluster starts");
         let leader = cluster.leader();
         leader.sql("create table notes (id bigint primary key)").await.expect("a table");

@@ -54,6 +54,7 @@ pub(crate) fn at(address: SocketAddr) -> Target {
         tls: Tls::Off,
         cluster: "test".to_owned(),
         instance: "one".to_owned(),
+        tag: None,
         system: None,
         accepted_majors: Vec::new(),
         timeouts: Timeouts::new(Duration::from_secs(1)),

@@ -53,7 +53,7 @@ impl Source {
         let state = tempfile::tempdir().expect("a folder");
         let text = options.toml(state.path()).expect("a configuration");
         let config = Config::parse("lab.toml", &text, []).expect("a configuration");
-        let targets = Target::of(&config, &config.partitions[0], Guards::on());
+        let targets = Target::of(&config, &config.partitions[0], None, Guards::on());
         let target = targets.into_iter().find(|target| target.node == R1).expect("r1");
         let (demand, demanded) =
             watch::channel(Demand { interval: Duration::from_millis(5), sample_after: None });

@@ -157,6 +157,15 @@ fn alarms(handle: &PartitionHandle, snapshot: &Snapshot) -> Vec<String> {
              end what writes to its server"
         ));
     }
+    let others = handle.other_instances();
+    if !others.is_empty() {
+        alarms.push(format!(
+            "FOREIGN_INSTANCE: {} is connected too, and each instance keeps its records in its own \
+             memory, so every subject is unknown: set `store.kind` to \"redis\" for all of them, \
+             or stop all but one",
+            others.join(" and ")
+        ));
+    }
     let leader = snapshot.leadership.leader().map(|leader| leader.node);
     for node in snapshot.nodes() {
         let Some(why) = snapshot.quarantine(node) else { continue };

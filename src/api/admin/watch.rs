@@ -198,6 +198,9 @@ fn event(handle: &PartitionHandle, what: Happening) -> Event {
             node: said.node.map_or_else(String::new, |node| name(handle, node)),
             new_leader_node: said.new_leader.map_or_else(String::new, |node| name(handle, node)),
         }),
+        Happening::OtherInstances(connections) => {
+            Event::OtherInstances(v1::OtherInstances { connections })
+        }
     }
 }
 

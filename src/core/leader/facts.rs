@@ -86,6 +86,15 @@ impl Facts {
         self.epochs.insert(epoch, joined) != Some(joined)
     }
 
+    /// Joins all that another observer knows in; says whether anything changed.
+    pub fn merge(&mut self, other: &Self) -> bool {
+        let mut changed = self.words.join(&other.words);
+        for (epoch, facts) in &other.epochs {
+            changed |= self.join(*epoch, *facts);
+        }
+        changed
+    }
+
     /// Forgets facts that can be spared, the oldest by storage order first, while there are many.
     ///
     /// Those of a line that no head continues must stay: they are all that is known of a former

@@ -54,11 +54,12 @@ impl Words {
 
     /// Takes a verdict in; the highest number stands. Says whether anything changed.
     pub fn judge(&mut self, verdict: Verdict) -> bool {
-        // Were the numbers used up, the last word counts.
-        let stands = self
-            .verdict
-            .as_ref()
-            .is_some_and(|known| known.number >= verdict.number && known.number != u64::MAX);
+        // Were the numbers used up, the last word counts. Of two that operators gave to two
+        // instances at once, all must choose the same.
+        let stands = self.verdict.as_ref().is_some_and(|known| {
+            let rank = |verdict: &Verdict| (verdict.number, verdict.winner);
+            rank(known) >= rank(&verdict) && known.number != u64::MAX
+        });
         if !stands {
             self.verdict = Some(verdict);
         }
@@ -158,6 +159,17 @@ mod tests {
         let (mut one, mut other) = (Words::new(), Words::new());
         assert!(one.judge(first.clone()) && one.judge(second.clone()));
         assert!(other.judge(second.clone()) && !other.judge(first));
+        assert_eq!(one, other);
+        assert_eq!(one.verdict(), Some(&second));
+    }
+
+    #[test]
+    fn of_two_verdicts_given_at_once_all_choose_the_same() {
+        let (first, second) = (verdict(1, epoch(1, 1), &[]), verdict(1, epoch(2, 2), &[]));
+        let (mut one, mut other) = (Words::new(), Words::new());
+        assert!(one.judge(first.clone()) && other.judge(second.clone()));
+        let (told, heard) = (one.clone(), other.clone());
+        assert!(one.join(&heard) && !other.join(&told));
         assert_eq!(one, other);
         assert_eq!(one.verdict(), Some(&second));
     }

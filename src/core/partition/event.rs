@@ -100,6 +100,8 @@ pub enum Event {
         /// Out or in.
         drained: bool,
     },
+    /// Other instances know this of the partition.
+    Learned(Arc<Facts>),
     /// An operator vouches for a quarantined node.
     Resume(NodeId),
     /// An operator says which writable server counts. It changes nothing where

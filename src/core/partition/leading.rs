@@ -142,10 +142,16 @@ impl Partition {
                 facts.end_all_of(seen.node)
             }
         };
-        // An epoch that the current one has grown from: nothing is decided by its facts any more.
-        let (history, heads) = (&self.snapshot.history, self.snapshot.leadership.heads());
-        facts.trim(|epoch| heads.iter().any(|h| *h != epoch && history.descends(*h, epoch)));
+        self.trim_facts();
         self.facts_dirty |= changed;
+    }
+
+    /// Forgets the facts of epochs that the current one has grown from, where there are many:
+    /// nothing is decided by them any more.
+    pub(super) fn trim_facts(&mut self) {
+        let (history, heads) = (&self.snapshot.history, self.snapshot.leadership.heads());
+        Arc::make_mut(&mut self.snapshot.facts)
+            .trim(|epoch| heads.iter().any(|h| *h != epoch && history.descends(*h, epoch)));
     }
 
     /// The nodes that count as writable before the operator's word: one that cannot be reached

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{Belief, EmbeddedGuard};
+use super::{Belief, EmbeddedGuard, Look};
 use crate::guards::Guards;
 use crate::instant::Instant;
 use crate::lineage::{Epoch, Life};
@@ -32,12 +32,7 @@ fn barrier(position: u64) -> Belief {
 
 /// The belief in a store that started at instant 10, alone from then on.
 fn started() -> EmbeddedGuard {
-    let interval = Duration::from_nanos(u64::MAX / 4);
-    let mut store = EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), interval);
-    for key in [P, Q] {
-        store.looked(key, at(10), false, at(10));
-    }
-    store
+    EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), None)
 }
 
 fn belief(store: &EmbeddedGuard, now: u64) -> Belief {
@@ -103,71 +98,123 @@ fn a_loss_told_late_does_not_believe_what_an_earlier_one_ruled_out() {
     assert!(!store.sampled(P, sample(7, 500)));
 }
 
-/// Alone from 10 on, looking every 5; looked for at 12.
+/// The interval of looks: each counts 10, and others count as gone after 20.
+const INTERVAL: Duration = Duration::from_nanos(5);
+
+/// A store that started at instant 10, and looks.
 fn looking() -> EmbeddedGuard {
-    let interval = Duration::from_nanos(5);
-    let mut store = EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), interval);
-    store.looked(P, at(11), false, at(12));
-    store.sampled(P, sample(11, 500));
-    assert_eq!(belief(&store, 13), barrier(500));
+    EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), Some(INTERVAL))
+}
+
+/// Looks at the leader of P each 5 from `from` to `to`, answered 1 later, and samples it 2 later.
+fn look(store: &mut EmbeddedGuard, (from, to): (u64, u64), others: bool, guards: &Guards) {
+    for sent in (from..=to).step_by(5) {
+        let look = Look { sent_at: at(sent), visible_since: at(11), others };
+        store.looked(P, look, at(sent + 1), guards);
+        store.sampled(P, sample(sent + 2, sent + 2));
+    }
+}
+
+/// Alone from 10 on.
+fn alone() -> EmbeddedGuard {
+    let mut store = looking();
+    look(&mut store, (11, 21), false, &Guards::on());
+    assert_eq!(belief(&store, 24), barrier(23));
     store
 }
 
-/// Looks that show nobody else, sent at each of `sent`.
-fn looks_alone<const N: usize>(store: &mut EmbeddedGuard, sent: [u64; N]) {
-    sent.into_iter().for_each(|sent| store.looked(P, at(sent), false, at(sent + 1)));
-}
-
 #[test]
-fn beside_another_instance_nothing_is_believed_and_its_end_is_a_loss() {
+fn who_looks_first_may_have_come_after_others_went() {
     let mut store = looking();
-    store.looked(P, at(19), true, at(20));
-    assert_eq!(belief(&store, 20), Belief::Unknown);
-    looks_alone(&mut store, [24, 29, 34, 39]);
-    assert_eq!(belief(&store, 40), Belief::Unknown, "the barrier is still to be sampled");
-    store.sampled(P, sample(41, 700));
-    assert_eq!(belief(&store, 42), barrier(700));
-}
-
-/// Another instance recorded until 33: it was cut off from the leader at 23, and believed itself
-/// alone for two intervals more.
-#[test]
-fn what_another_instance_records_after_it_was_last_seen_is_covered() {
-    let mut store = looking();
-    store.looked(P, at(19), true, at(20));
-    store.sampled(P, sample(21, 210));
-    looks_alone(&mut store, [24, 29, 34, 39]);
-    store.sampled(P, sample(26, 260));
-    assert_eq!(belief(&store, 40), Belief::Unknown, "both were sampled too early");
-    store.sampled(P, sample(41, 410));
-    assert_eq!(belief(&store, 42), barrier(410));
-}
-
-#[test]
-fn another_instance_may_have_come_and_gone_while_nobody_looked() {
-    let mut store = looking();
-    looks_alone(&mut store, [40, 45, 50]);
-    store.sampled(P, sample(46, 460));
-    assert_eq!(belief(&store, 51), Belief::Unknown);
-    looks_alone(&mut store, [52]);
-    store.sampled(P, sample(54, 540));
-    assert_eq!(belief(&store, 55), barrier(540));
+    assert!(!store.sampled(P, sample(11, 11)));
+    look(&mut store, (12, 17), false, &Guards::on());
+    assert_eq!(belief(&store, 20), Belief::Unknown, "one that was cut off may still record");
+    look(&mut store, (21, 21), false, &Guards::on());
+    assert_eq!(belief(&store, 24), Belief::Unknown, "it was not long enough ago");
+    look(&mut store, (22, 22), false, &Guards::on());
+    assert_eq!(belief(&store, 25), barrier(24));
 }
 
 #[test]
 fn who_did_not_look_for_two_intervals_believes_nothing() {
-    let interval = Duration::from_nanos(5);
-    let mut store = EmbeddedGuard::started(at(10), Duration::from_nanos(D_MAX), interval);
-    store.sampled(P, sample(11, 500));
-    assert_eq!(belief(&store, 12), Belief::Unknown);
-    store.looked(P, at(18), false, at(20));
-    assert_eq!(belief(&store, 28), barrier(500));
-    assert_eq!(belief(&store, 29), Belief::Unknown);
+    let store = alone();
+    assert_eq!(belief(&store, 31), barrier(23));
+    assert_eq!(belief(&store, 32), Belief::Unknown);
     #[cfg(feature = "unsafe-guards")]
     {
         let off = Guards::without("foreign_instance").expect("named");
-        assert_eq!(store.belief(P, at(29), &off), barrier(500));
+        assert_eq!(store.belief(P, at(32), &off), barrier(23));
     }
+}
+
+#[test]
+fn another_instance_may_have_come_and_gone_while_nobody_looked() {
+    let mut store = alone();
+    look(&mut store, (30, 30), false, &Guards::on());
+    assert_eq!(belief(&store, 33), barrier(23), "no gap: the first sample still covers all");
+    // Answered 11 after the look before it was sent: one may have come, recorded and gone.
+    look(&mut store, (40, 45), false, &Guards::on());
+    assert_eq!(belief(&store, 48), Belief::Unknown);
+    look(&mut store, (50, 55), false, &Guards::on());
+    assert_eq!(belief(&store, 58), barrier(52));
+}
+
+/// Others come at 26 and are last seen at 36. What is believed while they are there, while they
+/// may merely be reconnecting, and when they are gone.
+fn beside_others(guards: &Guards) -> [Belief; 3] {
+    let mut store = looking();
+    look(&mut store, (11, 21), false, guards);
+    look(&mut store, (26, 36), true, guards);
+    let during = store.belief(P, at(38), guards);
+    look(&mut store, (41, 56), false, guards);
+    let briefly = store.belief(P, at(59), guards);
+    look(&mut store, (61, 61), false, guards);
+    [during, briefly, store.belief(P, at(64), guards)]
+}
+
+#[test]
+fn beside_others_nothing_is_believed_and_their_end_is_a_loss() {
+    let seen = beside_others(&Guards::on());
+    assert_eq!(seen, [Belief::Unknown, Belief::Unknown, barrier(63)]);
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = Guards::without("foreign_instance").expect("named");
+        assert_eq!(beside_others(&off), [barrier(23); 3], "what others record is missed");
+    }
+}
+
+#[test]
+fn others_on_a_standby_are_there_for_every_partition() {
+    let mut store = alone();
+    store.saw_others(at(25));
+    assert!(store.is_beside_others());
+    look(&mut store, (26, 41), false, &Guards::on());
+    assert_eq!(belief(&store, 44), Belief::Unknown);
+    look(&mut store, (46, 46), false, &Guards::on());
+    assert!(!store.is_beside_others());
+    assert_eq!(belief(&store, 49), barrier(48));
+}
+
+#[test]
+fn a_start_waits_until_no_look_of_others_counts_that_did_not_see_it() {
+    let mut store = looking();
+    assert!(!store.may_start(P, false, at(13)));
+    assert!(store.may_start(P, true, at(13)), "no leader is reached: nobody waits for ever");
+    look(&mut store, (12, 17), false, &Guards::on());
+    assert!(!store.may_start(P, true, at(20)), "seen for 9");
+    assert!(store.may_start(P, true, at(21)));
+    assert!(!store.may_start(P, false, at(21)), "nothing it looks up would be believed");
+    look(&mut store, (22, 27), false, &Guards::on());
+    assert!(store.may_start(P, false, at(30)));
+    assert!(!store.may_start(P, false, at(38)), "nobody knows whether it still is seen");
+}
+
+#[test]
+fn a_start_beside_others_waits_for_their_end_and_then_goes_on() {
+    let mut store = looking();
+    look(&mut store, (12, 22), true, &Guards::on());
+    assert!(!store.may_start(P, false, at(24)), "a predecessor is about to go");
+    assert!(store.may_start(P, true, at(24)));
 }
 
 /// A session wrote at 500 before the store started; a replica that applied 400 is asked for.

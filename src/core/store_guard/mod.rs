@@ -18,7 +18,7 @@ mod embedded_tests;
 #[cfg(test)]
 mod shared_tests;
 
-pub use embedded::EmbeddedGuard;
+pub use embedded::{EmbeddedGuard, Look};
 pub use generation::{Generation, GenerationError, Server};
 pub use shared::{LossCause, News, Reply, SharedGuard, SharedRules, Write};
 pub use worth::{Barriers, Belief, Unbelieved, Worth};

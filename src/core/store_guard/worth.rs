@@ -102,6 +102,10 @@ impl Barriers {
         }
     }
 
+    pub(super) fn remove(&mut self, key: ComponentKey) {
+        self.of.remove(&key);
+    }
+
     pub(super) fn has(&self, key: ComponentKey) -> bool {
         self.of.contains_key(&key)
     }

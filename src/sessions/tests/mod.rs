@@ -98,7 +98,7 @@ fn ring(key: &Key) -> Keyring {
 fn starting() -> World {
     let clock = Clock::new();
     let lives = Lives { records: Duration::from_secs(86_400), barriers: GATE };
-    let kept = MemoryStore::new(1000, lives, &[KEY1, KEY2], clock);
+    let kept = MemoryStore::new(1000, lives, None, clock);
     let (fails, updates) = (AtomicBool::new(false), AtomicUsize::new(0));
     let store = Store(Arc::new(Inner { kept, fails, updates }));
     let key = Key::generate().expect("random");

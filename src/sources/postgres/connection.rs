@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::evidence::Evidence;
+use tidegate_core::evidence::{Evidence, Role};
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation, LineageRow};
 use tidegate_core::views::Observation;
@@ -17,11 +17,12 @@ use super::connect;
 use super::failure::{failure, from_driver, table_fault};
 use super::history_file::HistoryFile;
 use super::lineage::{self, Columns};
+use super::look::Looks;
 use super::schema;
 use super::statements;
 use super::target::Target;
 use crate::clock::Clock;
-use crate::ports::{Fault, RowOutcome, SourceError, SourceErrorClass as Class};
+use crate::ports::{Fault, Look, RowOutcome, SourceError, SourceErrorClass as Class};
 
 /// The oldest `server_version_num` that is polled without the operator's word.
 const OLDEST_SERVER: u32 = 150_000;
@@ -37,6 +38,9 @@ pub(super) struct Connection<'a> {
     table: Table,
     /// When rows were brought last: under which incarnation, and which was the last of them.
     rows_of: Option<(Incarnation, Option<Epoch>)>,
+    looks: Looks<'a>,
+    /// What the last poll showed.
+    is_writable: bool,
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -67,7 +71,9 @@ impl<'a> Connection<'a> {
             return Err(failure(&target.address, Class::ServerTooOld, text));
         }
         let table = Table::inspect(&client, clock).await.map_err(failed)?;
-        Ok(Self { target, clock, client, table, rows_of: None, _driver: driver })
+        let looks = Looks::new(target);
+        let (rows_of, is_writable) = (None, false);
+        Ok(Self { target, clock, client, table, rows_of, looks, is_writable, _driver: driver })
     }
 
     /// Asks once. Brings all rows whenever the last one was not seen on this connection before, and
@@ -112,8 +118,21 @@ impl<'a> Connection<'a> {
         // Only now: where the server stopped following is read before anything else.
         let pace = (self.clock, target.timeouts.poll);
         let (switches, malformed) = file.switches(&evidence, &self.client, pace).await;
-        let faults = self.table.fault.into_iter().chain(grant).chain(malformed).collect();
-        Ok((Observation { node, evidence, rows, switches, sent_at, received_at }, faults))
+        self.is_writable = matches!(evidence.role, Role::Writable { .. });
+        let hidden = self.looks.fault();
+        let faults = self.table.fault.into_iter().chain(grant).chain(hidden).chain(malformed);
+        let observation = Observation { node, evidence, rows, switches, sent_at, received_at };
+        Ok((observation, faults.collect()))
+    }
+
+    /// When it is to look who else is there; `None`: never.
+    pub(super) fn look_due_at(&self) -> Option<Instant> {
+        self.looks.due_at(self.is_writable)
+    }
+
+    /// Looks who else is there; `None`: that is hidden, which the next poll says.
+    pub(super) async fn look(&mut self) -> Result<Option<Look>, SourceError> {
+        self.looks.look(&self.client, self.clock).await
     }
 
     /// Inserts one row, if the server still is `polled` and writable, and reads back what stands.

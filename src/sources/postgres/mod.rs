@@ -5,6 +5,7 @@
 //! - `connect`: address, password, TLS and session settings of a connection
 //! - `connection`: one connection with its prepared poll
 //! - `history_file`: where a promoted server's log left earlier timelines, by its own file
+//! - `look`: who else is connected to the server
 //! - `lineage`: lineage rows as the table holds them
 //! - `statements`: the SQL that runs all the time
 //! - [`schema`]: the SQL that an operator runs once
@@ -20,10 +21,12 @@ mod connection;
 mod failure;
 mod history_file;
 mod lineage;
+mod look;
 pub mod schema;
 pub mod source;
 mod statements;
 pub mod target;
 
+pub use look::Tag;
 pub use source::PostgresSource;
 pub use target::{Address, Target, Timeouts};

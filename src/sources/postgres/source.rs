@@ -93,6 +93,7 @@ struct Polled {
 /// What to do next.
 enum Turn {
     Poll,
+    Look,
     Do(Command),
 }
 
@@ -128,7 +129,7 @@ async fn ask_until_it_fails(
     desk.polled = Polled::default();
     desk.file.reconnected();
     loop {
-        let turn = desk.next_turn().await?;
+        let turn = desk.next_turn(connection.look_due_at()).await?;
         let sent_at = desk.clock.now();
         let ends_at = sent_at + target.timeouts.poll;
         let too_late = || timed_out(&target.address, target.timeouts.poll);
@@ -144,6 +145,12 @@ async fn ask_until_it_fails(
                     Err(error) => return Ok((error, sent_at)),
                 }
             }
+            Turn::Look => match desk.clock.until(ends_at, connection.look()).await {
+                Ok(Ok(Some(look))) => desk.tell(Reading::Looked(look)).await?,
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => return Ok((error, sent_at)),
+                Err(_) => return Ok((too_late(), sent_at)),
+            },
             Turn::Do(Command::WriteRow { incarnation, row }) => {
                 let write = connection.write_row(incarnation, &row);
                 let result = desk.clock.until(ends_at, write).await;
@@ -181,16 +188,21 @@ impl Polled {
 
 impl Desk {
     /// Waits until there is something to do. Two polls never overlap: whoever polls comes back
-    /// here only afterwards.
-    async fn next_turn(&mut self) -> Result<Turn, Unread> {
+    /// here only afterwards. A look is due at `look_at`: of the two the one due first comes first,
+    /// so that neither keeps the other from a server that answers slowly.
+    async fn next_turn(&mut self, look_at: Option<Instant>) -> Result<Turn, Unread> {
         loop {
             let demand = *self.demand.borrow_and_update();
             let due_at = self.polled.next_due(demand);
+            let look_at = look_at.filter(|look_at| due_at.is_some_and(|due_at| *look_at < due_at));
             tokio::select! {
                 biased;
                 () = self.readings.closed() => return Err(Unread),
                 Some(command) = self.commands.recv() => return Ok(Turn::Do(command)),
-                () = self.clock.sleep_until(due_at.unwrap_or_default()) => {
+                () = self.clock.sleep_until(look_at.or(due_at).unwrap_or_default()) => {
+                    if look_at.is_some() {
+                        return Ok(Turn::Look);
+                    }
                     self.polled.late = due_at.map_or(Duration::ZERO, |due_at| {
                         self.clock.now().since(due_at).min(TIMER_STEP)
                     });

@@ -8,6 +8,7 @@ use tidegate_core::guards::Guards;
 use tidegate_core::lineage::SystemId;
 use tidegate_core::views::NodeId;
 
+use super::look::{self, Tag};
 use crate::config::{Config, HostPort, Partition, Password, Tls};
 
 /// One server to poll.
@@ -29,6 +30,8 @@ pub struct Target {
     pub cluster: String,
     /// The name of this instance of it.
     pub instance: String,
+    /// What its connections are told from all others by; `None`: it does not look for others.
+    pub tag: Option<Tag>,
     /// The database cluster this partition is; `None` accepts any, before `init` has pinned it.
     pub system: Option<SystemId>,
     /// Majors whose servers are polled however old they are.
@@ -44,6 +47,7 @@ impl Target {
     pub fn of<'a>(
         config: &'a Config,
         partition: &'a Partition,
+        tag: Option<Tag>,
         guards: Guards,
     ) -> impl Iterator<Item = Self> + 'a {
         (0..).zip(&partition.nodes).map(move |(index, node)| Self {
@@ -55,6 +59,7 @@ impl Target {
             tls: partition.tls.clone(),
             cluster: config.cluster.name.as_str().to_owned(),
             instance: config.cluster.instance.as_str().to_owned(),
+            tag,
             system: Some(partition.system_id),
             accepted_majors: partition.accepted_majors.clone(),
             timeouts: Timeouts::new(config.limits.poll_timeout).idle(config.limits.idle_poll),
@@ -62,11 +67,9 @@ impl Target {
         })
     }
 
-    /// The name the server lists its connection under: `tidegate/CLUSTER/INSTANCE`.
-    ///
-    /// PostgreSQL cuts it to 63 bytes.
+    /// The name the server lists its connection under: `tidegate/CLUSTER/INSTANCE`, and its tag.
     pub fn application_name(&self) -> String {
-        format!("tidegate/{}/{}", self.cluster, self.instance)
+        look::name(&self.cluster, &self.instance, self.tag)
     }
 }
 
@@ -175,7 +178,7 @@ mod tests {
     fn each_node_of_a_partition_becomes_one_target() {
         let config = Config::parse("test", CONFIG, []).unwrap_or_else(|error| panic!("{error}"));
         let targets: Vec<Target> =
-            Target::of(&config, &config.partitions[0], Guards::on()).collect();
+            Target::of(&config, &config.partitions[0], None, Guards::on()).collect();
         let shown = |target: &Target| (target.node, target.address.to_string());
         assert_eq!(
             targets.iter().map(shown).collect::<Vec<_>>(),

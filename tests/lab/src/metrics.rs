@@ -21,7 +21,9 @@ pub async fn counter(admin: SocketAddr, name: &str, labels: &[(&str, &str)]) -> 
 /// # Errors
 /// If the listener does not answer in full.
 pub async fn gauge(admin: SocketAddr, name: &str, labels: &[(&str, &str)]) -> Result<u64> {
-    let page = page(admin).await?;
+    let page = page(admin, "/metrics").await?;
+    ensure!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    ensure!(page.trim_end().ends_with("# EOF"), "chunked or cut: {page}");
     let head = format!("tidegate_{name}{{");
     let wanted: Vec<String> =
         labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -35,13 +37,19 @@ pub async fn gauge(admin: SocketAddr, name: &str, labels: &[(&str, &str)]) -> Re
         .sum()
 }
 
-async fn page(admin: SocketAddr) -> Result<String> {
+/// Says whether the service admits calls.
+///
+/// # Errors
+/// If the listener does not answer in full.
+pub async fn is_ready(admin: SocketAddr) -> Result<bool> {
+    Ok(page(admin, "/readyz").await?.starts_with("HTTP/1.1 200 "))
+}
+
+async fn page(admin: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(admin).await?;
-    let ask = format!("GET /metrics HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
     stream.write_all(ask.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    ensure!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    ensure!(answer.trim_end().ends_with("# EOF"), "chunked or cut: {answer}");
     Ok(answer)
 }

@@ -26,6 +26,7 @@ pub const PARTITION: &str = "main";
 #[must_use]
 pub struct ServiceOptions {
     system: u64,
+    instance: Option<String>,
     nodes: Vec<(String, SocketAddr, SocketAddr)>,
     reaches: Vec<(String, &'static str)>,
     limits: Vec<(String, String)>,
@@ -54,7 +55,25 @@ impl ServiceOptions {
         let (reaches, limits, partition) = (Vec::new(), Vec::new(), Vec::new());
         let (guards, token_key, listen) = (Guards::on(), None, None);
         let store = "kind = \"memory\"".to_owned();
-        Self { system, nodes, reaches, limits, partition, guards, token_key, listen, store }
+        let instance = None;
+        Self {
+            system,
+            instance,
+            nodes,
+            reaches,
+            limits,
+            partition,
+            guards,
+            token_key,
+            listen,
+            store,
+        }
+    }
+
+    /// Under a name of its own among the instances of the cluster.
+    pub fn instance(mut self, name: &str) -> Self {
+        self.instance = Some(name.to_owned());
+        self
     }
 
     /// Under these safety rules.
@@ -142,6 +161,9 @@ impl ServiceOptions {
              [partition.{PARTITION}]\nid = 1\nsystem_id = {}\ndatabase = \"{DATABASE}\"\n",
             self.store, self.system
         );
+        if let Some(instance) = &self.instance {
+            text = text.replacen("\n\n", &format!("\ninstance = \"{instance}\"\n\n"), 1);
+        }
         for (name, value) in &self.partition {
             writeln!(text, "{name} = {value}")?;
         }
@@ -263,11 +285,23 @@ impl Service {
         answer.partitions.into_iter().next().context("the service has no partition")
     }
 
-    /// Waits until a leader is known whose lineage row stands, and all standbys show it.
+    /// Waits until it admits calls.
+    ///
+    /// # Errors
+    /// If that takes longer than a lab may wait.
+    pub async fn await_ready(&self) -> Result<()> {
+        let ready = || crate::metrics::is_ready(self.admin);
+        crate::wait::until("the service to admit calls", crate::wait::LIMIT, ready).await?;
+        Ok(())
+    }
+
+    /// Waits until it admits calls, a leader is known whose lineage row stands, and all standbys
+    /// show it.
     ///
     /// # Errors
     /// If that takes longer than a lab may wait.
     pub async fn await_leader(&self) -> Result<()> {
+        self.await_ready().await?;
         crate::wait::until("the service to see all nodes", crate::wait::LIMIT, || async {
             let Ok(partition) = self.partition().await else { return Ok(false) };
             let shown = |node: &tidegate_proto::v1::NodeState| {

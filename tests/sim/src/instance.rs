@@ -140,9 +140,7 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 
 /// The belief of an instance that starts now, and is told of every loss.
 fn guard_at(now: Instant, options: &Options) -> EmbeddedGuard {
-    let mut guard = EmbeddedGuard::started(now, options.gate, Duration::MAX / 4);
-    guard.looked(Instance::key(), now, false, now);
-    guard
+    EmbeddedGuard::started(now, options.gate, None)
 }
 
 impl Instance {

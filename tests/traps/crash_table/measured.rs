@@ -193,6 +193,7 @@ pub(super) async fn poll(server: &Server, user: &str) -> (Evidence, Vec<Fault>) 
         tls: Tls::Off,
         cluster: "lab".to_owned(),
         instance: "traps".to_owned(),
+        tag: None,
         system: None,
         accepted_majors: Vec::new(),
         timeouts: Timeouts::new(Duration::from_secs(5)),

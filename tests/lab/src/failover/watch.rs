@@ -59,6 +59,7 @@ impl Watch {
                 tls: Tls::Off,
                 cluster: "lab".to_owned(),
                 instance: "failovers".to_owned(),
+                tag: None,
                 system: None,
                 accepted_majors: Vec::new(),
                 timeouts: Timeouts::new(POLL_TIMEOUT),
@@ -121,7 +122,7 @@ impl Recorder {
                     let (sent, received) = (sent_at.as_nanos(), received_at.as_nanos());
                     self.note(Poll { node: name, sent, received, shown: None })?;
                 }
-                Reading::RowWritten { .. } => {}
+                Reading::Looked(_) | Reading::RowWritten { .. } => {}
             }
         }
         self.file.flush()?;
