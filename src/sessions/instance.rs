@@ -9,6 +9,7 @@ use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::token::{Change, ComponentKey, Notice, NoticeId, SessionToken};
 use tidegate_core::trail::Sample;
+use tracing::Instrument;
 
 use super::asked::doubted;
 use super::holder::Named;
@@ -17,6 +18,7 @@ use super::{Asked, Holder, Ignorance, LossLedger, SessionError, SessionLimits, W
 use crate::clock::Clock;
 use crate::ports::{Looked, StoreError, Stored, SubjectKey, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
+use crate::telemetry::{Step, step_span};
 
 /// The sessions of one instance and tenant.
 #[derive(Debug)]
@@ -133,7 +135,7 @@ impl<S: TokenStore> Sessions<S> {
 
     async fn named(&self, asked: Asked<'_>) -> Named {
         let key = self.subjects.key(&self.tenant, asked.subject);
-        let looked = self.store.lookup(key).await;
+        let looked = self.store.lookup(key).instrument(step_span(Step::Lookup)).await;
         self.named_by(key, looked, self.clock.now())
     }
 
@@ -279,7 +281,8 @@ impl<S: TokenStore> Sessions<S> {
         if let Some(named) = &mut holder.named
             && let Some(part) = of_record(change, named, reach)
         {
-            match self.store.update(named.key, &part).await {
+            let update = self.store.update(named.key, &part).instrument(step_span(Step::Update));
+            match update.await {
                 Ok(kept) => {
                     stored = Some(kept.stored);
                     // As after a lookup: what is there now may lack what was there then.

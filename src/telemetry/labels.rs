@@ -184,9 +184,13 @@ pub enum Step {
     Park,
     /// An observation that was sent after the call came.
     Observe,
+    /// A record of the token store.
+    Lookup,
+    /// A record that the token store is to change.
+    Update,
 }
 
-labels!(Step { Park = "park", Observe = "observe", });
+labels!(Step { Park = "park", Observe = "observe", Lookup = "lookup", Update = "update", });
 
 /// What is sent to the collector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

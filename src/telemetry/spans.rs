@@ -78,6 +78,8 @@ pub fn step_span(step: Step) -> Span {
     match step {
         Step::Park => info_span!(target: TARGET, "park"),
         Step::Observe => info_span!(target: TARGET, "observe"),
+        Step::Lookup => info_span!(target: TARGET, "lookup"),
+        Step::Update => info_span!(target: TARGET, "update"),
     }
 }
 

@@ -100,6 +100,33 @@ fn what_a_followed_call_waits_for_is_a_span_below_its_own() {
 }
 
 #[test]
+fn what_a_followed_call_asks_of_the_store_is_a_span_below_its_own() {
+    beside(async |cluster| {
+        let collector = Collector::start(Mood::Takes).await.expect("a collector");
+        let program = Program::start(cluster, &sends(&collector, "0"), "info").await;
+        let mut routing = program.routing().await;
+        let leader = cluster.leader();
+        leader.sql("insert into notes default values").await.expect("the leader writes");
+        let capture: String = leader.value("select tidegate.capture()").await.expect("a capture");
+        let subject = "someone".to_owned();
+        let record = v1::RecordRequest {
+            session: Some(v1::Session { subject, ..v1::Session::default() }),
+            observed: Some(v1::record_request::Observed::Evidence(capture)),
+            ..v1::RecordRequest::default()
+        };
+        routing.record(traced(record, TRACE, true)).await.expect("a record");
+
+        let spans = spans(&collector, TRACE, 3).await;
+        let call = spans.iter().find(|span| span.kind() == SpanKind::Server).expect("a call");
+        for step in ["lookup", "update"] {
+            let below = spans.iter().find(|span| span.name == step);
+            let below = below.unwrap_or_else(|| panic!("no {step} in {spans:?}"));
+            assert_eq!(below.parent_span_id, call.span_id, "{spans:?}");
+        }
+    });
+}
+
+#[test]
 fn an_unsampled_call_and_one_chance_passes_over_make_no_span() {
     beside(async |cluster| {
         let collector = Collector::start(Mood::Takes).await.expect("a collector");
