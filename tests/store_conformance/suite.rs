@@ -18,17 +18,17 @@ const BOB: SubjectKey = SubjectKey::new(*b"bob.............");
 const KEY: ComponentKey = ComponentKey::new(PartitionId::new(1), SystemId::new(7));
 
 /// Proves every claim on a store of its own; `make` gives an empty one each time.
-pub(crate) async fn conforms<S: TokenStore>(make: impl Fn() -> S) {
-    absent_is_none_and_changes_that_do_nothing_leave_it_so(&make()).await;
-    what_is_kept_is_returned_whole(&make()).await;
-    subjects_are_isolated(&make()).await;
-    an_update_repeated_changes_nothing(&make()).await;
-    racing_joins_lose_nothing(Arc::new(make())).await;
-    a_drop_takes_only_what_was_judged(&make()).await;
+pub(crate) async fn conforms<S: TokenStore>(make: impl AsyncFn() -> S) {
+    absent_is_none_and_changes_that_do_nothing_leave_it_so(&make().await).await;
+    what_is_kept_is_returned_whole(&make().await).await;
+    subjects_are_isolated(&make().await).await;
+    an_update_repeated_changes_nothing(&make().await).await;
+    racing_joins_lose_nothing(Arc::new(make().await)).await;
+    a_drop_takes_only_what_was_judged(&make().await).await;
     a_drop_that_races_raises_loses_none_of_them(&make).await;
-    a_demand_is_settled_only_as_it_was_judged(&make()).await;
-    what_was_acknowledged_is_never_told_again(&make()).await;
-    a_record_never_gets_weaker(Arc::new(make())).await;
+    a_demand_is_settled_only_as_it_was_judged(&make().await).await;
+    what_was_acknowledged_is_never_told_again(&make().await).await;
+    a_record_never_gets_weaker(Arc::new(make().await)).await;
 }
 
 fn at(value: u64) -> Position {
@@ -200,8 +200,8 @@ async fn a_drop_takes_only_what_was_judged<S: TokenStore>(store: &S) {
 }
 
 /// Whichever comes first, a mark that was raised past the judged one stays.
-async fn a_drop_that_races_raises_loses_none_of_them<S: TokenStore>(make: &impl Fn() -> S) {
-    let store = Arc::new(make());
+async fn a_drop_that_races_raises_loses_none_of_them<S: TokenStore>(make: &impl AsyncFn() -> S) {
+    let store = Arc::new(make().await);
     for round in 0..50_u8 {
         let key = SubjectKey::new([round; 16]);
         let judged = Mark::saw(at(5));

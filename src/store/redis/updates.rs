@@ -145,7 +145,17 @@ impl Inner {
             if !changed {
                 if let Some(worth) = said {
                     self.known.note(subject, held);
-                    return Ok(Kept { record, stored: Stored::PrimaryOnly, worth });
+                    return match worth {
+                        // It holds it already, and may be no primary any more.
+                        Worth::Unknown(Unbelieved::Deposed | Unbelieved::Replica) => {
+                            Err(CallError::Unreachable("it may be deposed".to_owned()))
+                        }
+                        Worth::Unknown(Unbelieved::Lost)
+                        | Worth::Believed(_)
+                        | Worth::Embedded(_) => {
+                            Ok(Kept { record, stored: Stored::PrimaryOnly, worth })
+                        }
+                    };
                 }
                 let found = self.find(subject).await?;
                 (held, said) = (found.held, Some(found.worth));
