@@ -3,6 +3,8 @@
 //! Types of drivers and of the wire stay behind them. The channels of a source are tokio's; nothing
 //! else of the runtime is named here.
 
+mod status;
+
 use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
@@ -17,8 +19,12 @@ use tidegate_core::store_guard::Worth;
 use tidegate_core::token::{Change, ComponentKey, PartitionId, SessionToken};
 use tidegate_core::trail::Sample;
 use tidegate_core::views::{NodeId, Observation};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use status::{
+    StoreCondition, StoreCounts, StoreFeed, StoreHappened, StoreHappening, StoreStatus,
+};
 
 /// How often a node is to be asked; the newest value counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -313,6 +319,22 @@ pub trait TokenStore: Send + Sync + 'static {
         key: SubjectKey,
         change: &Change,
     ) -> impl Future<Output = Result<Kept, StoreError>> + Send;
+
+    /// Whether a record may be behind and nobody sees it: what rests on records alone is then not
+    /// promised.
+    fn is_async(&self) -> bool {
+        false
+    }
+
+    /// What is known of it, for operators.
+    fn status(&self) -> StoreStatus {
+        StoreStatus::memory()
+    }
+
+    /// What befalls it from now on, for operators; ended at once where nothing does.
+    fn watch(&self) -> broadcast::Receiver<StoreHappened> {
+        StoreFeed::default().watch()
+    }
 
     /// Offers a poll of a partition's leader; it may become the barrier of what the store forgot.
     fn sampled(&self, key: ComponentKey, sample: Sample);

@@ -33,7 +33,7 @@ use crate::clock::Clock;
 use crate::config::{Config, EVIDENCE_PER_REQUEST};
 use crate::layers::{DeadlineLayer, ShedLayer, TraceLayer};
 use crate::reads::Reads;
-use crate::store::MemoryStore;
+use crate::store::AnyStore;
 use crate::telemetry::{Exports, Sampling, SpanQueue, Telemetry};
 
 use connections::Connections;
@@ -43,7 +43,7 @@ use wiring::Wired;
 /// Time the admin listener has to end its answers once the data listener has.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-type DataService = RoutingServiceServer<Routing<MemoryStore, Gate>>;
+type DataService = RoutingServiceServer<Routing<AnyStore, Gate>>;
 
 /// A running instance.
 #[derive(Debug)]
@@ -150,6 +150,7 @@ async fn serve(
     let sampling = Sampling::new(config.telemetry.sample_ratio, exported);
     let gate = Arc::clone(&wired.gate);
     let ledger = Arc::clone(wired.reads.sessions().ledger());
+    let store = Arc::clone(&wired.store);
     let (health, routes) = routes(&config, wired.reads, &gate).await?;
     let closing = stop.child_token();
     let most = limits.calls_in_flight;
@@ -180,7 +181,7 @@ async fn serve(
     };
     let poll_timeout = limits.poll_timeout;
     let own_gate = Arc::clone(&gate);
-    let admin_api = Admin::new(wired.partitions, ledger, own_gate, poll_timeout, clock);
+    let admin_api = Admin::new(wired.partitions, (ledger, store), own_gate, poll_timeout, clock);
     let pages = Routes::new(AdminServiceServer::new(admin_api)).into_axum_router().merge(pages);
     let closed = halt.clone().cancelled_owned();
     let admin = axum::serve(admin, pages).with_graceful_shutdown(closed);
@@ -217,7 +218,7 @@ async fn serve(
 /// Health, `RoutingService`, and reflection where it is wanted.
 async fn routes(
     config: &Config,
-    reads: Arc<Reads<MemoryStore>>,
+    reads: Arc<Reads<AnyStore>>,
     gate: &Arc<Gate>,
 ) -> Result<(HealthReporter, Routes)> {
     let limits = &config.limits;

@@ -1,6 +1,6 @@
 //! What is reported of the service: metrics by resolved handles, events, and spans of some calls.
 //!
-//! - `labels`, `table`, `partition`: the one set of counters, shown by `/metrics`;
+//! - `labels`, `table`, `partition`, `store`: the one set of counters, shown by `/metrics`;
 //! - `points`, `export`: the same counters, and spans, sent to a collector over OTLP;
 //! - `context`, `sampling`: which calls are followed, decided before a span is made;
 //! - `spans`, `span_queue`: what a span carries, and the bounded way it takes when it ends;
@@ -20,6 +20,7 @@ mod points;
 mod sampling;
 mod span_queue;
 mod spans;
+mod store;
 mod table;
 
 use std::fmt;
@@ -41,6 +42,7 @@ use labels::Word;
 use labels::{ExportEnd, Signal};
 use partition::{Families, SeenAt};
 use span_queue::SpanCounts;
+use store::StoreMetrics;
 use table::Table;
 
 pub use context::TraceContext;
@@ -53,6 +55,7 @@ pub use partition::{NodeTelemetry, PartitionTelemetry};
 pub use sampling::Sampling;
 pub use span_queue::{SpanQueue, SpanSource, span_queue};
 pub use spans::{answered, call_span, step_span};
+pub use store::StoreFigures;
 
 /// Bounds of durations inside the service, in seconds: from one poll to the longest wait.
 const SECONDS: [f64; 15] =
@@ -83,6 +86,7 @@ struct Inner {
     calls_in_flight: Gauge,
     calls_shed: Counter,
     exports: Family<ExportLabels, Counter>,
+    store: StoreMetrics,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -142,6 +146,7 @@ impl Telemetry {
             calls_shed.clone(),
         );
         let exports = register_exports(&mut registry, spans);
+        let store = StoreMetrics::register(&mut registry);
         Self(Arc::new(Inner {
             registry,
             now: Box::new(now),
@@ -152,6 +157,7 @@ impl Telemetry {
             calls_in_flight,
             calls_shed,
             exports,
+            store,
         }))
     }
 
@@ -188,8 +194,14 @@ impl Telemetry {
         self.0.exports.get_or_create_owned(&labels).inc();
     }
 
-    /// Sets the gauges that grow by themselves.
+    /// Shows what `source` says of the token store whenever somebody asks for metrics.
+    pub fn store(&self, source: impl Fn() -> StoreFigures + Send + Sync + 'static) {
+        self.0.store.read_from(Box::new(source));
+    }
+
+    /// Sets what grows by itself or is kept elsewhere.
     fn age(&self) {
+        self.0.store.report();
         let now = (self.0.now)();
         for seen in self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             seen.report(now);

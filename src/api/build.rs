@@ -181,6 +181,7 @@ const fn reason(reason: Reason) -> v1::Reason {
         Reason::UnknownSession => v1::Reason::UnknownSession,
         Reason::UnknownEpoch => v1::Reason::UnknownEpoch,
         Reason::StoreLost => v1::Reason::StoreLost,
+        Reason::StoreAsync => v1::Reason::StoreAsync,
         Reason::Split => v1::Reason::Split,
         Reason::NoLeader => v1::Reason::NoLeader,
         Reason::NoNode => v1::Reason::NoNode,

@@ -81,7 +81,8 @@ async fn print(
 
 fn line(event: &v1::WatchEventsResponse) -> String {
     let what = event.event.as_ref().map_or_else(|| "unknown to this version".to_owned(), words);
-    format!("{}  {}  {what}", time(event.time.as_ref()), event.partition)
+    let of = if event.partition.is_empty() { "store" } else { event.partition.as_str() };
+    format!("{}  {of}  {what}", time(event.time.as_ref()))
 }
 
 fn words(event: &Event) -> String {
@@ -140,6 +141,11 @@ fn words(event: &Event) -> String {
             "other instances are connected, subjects are unknown: {}",
             others.connections.join(", ")
         ),
+        Event::StoreChanged(store) => {
+            let cause =
+                if store.cause.is_empty() { String::new() } else { format!(": {}", store.cause) };
+            format!("the token store {}{cause}", super::store::befell(store.kind()))
+        }
         Event::Missed(missed) => format!("{} events were missed", missed.event_count),
     }
 }
@@ -196,6 +202,10 @@ fn event_json(event: &v1::WatchEventsResponse) -> Value {
         }
         Some(Event::OtherInstances(others)) => {
             ("other_instances", json!({ "connections": others.connections }))
+        }
+        Some(Event::StoreChanged(store)) => {
+            let kind = super::store::kind_word(store.kind());
+            ("store_changed", json!({ "kind": kind, "cause": store.cause }))
         }
         Some(Event::Missed(missed)) => ("missed", json!({ "event_count": missed.event_count })),
     };

@@ -12,6 +12,7 @@ mod notify;
 mod operate;
 mod serve;
 mod sql;
+mod store;
 mod table;
 mod token;
 
@@ -71,6 +72,8 @@ enum Command {
     Lost(lost::Lost),
     /// Show the state of now, and what happens.
     Events(events::Events),
+    /// Show what keeps the records of subjects, and how it is.
+    Store(store::Store),
     /// Say who leads, where several nodes claim to.
     ResolveSplit(operate::ResolveSplit),
     /// Take a node out of quarantine.
@@ -106,6 +109,7 @@ fn execute(
         Command::Epochs(epochs) => epochs.run(out),
         Command::Lost(lost) => lost.run(out),
         Command::Events(events) => events.run(out),
+        Command::Store(store) => store.run(out),
         Command::ResolveSplit(resolve) => resolve.run(out),
         Command::Resume(resume) => resume.run(out),
         Command::FailoverNotify(notify) => notify.run(out),

@@ -260,8 +260,12 @@ impl<S: TokenStore> Reads<S> {
             End::Serve { node, reason } => {
                 line::note(handle, snapshot, &ready.floor, node);
                 let named = name_replica(snapshot, node);
-                let met = met(ready, policy, false);
-                let reason = reason_of(reason, ready, ignorance);
+                let (mut met, mut reason) =
+                    (met(ready, policy, false), reason_of(reason, ready, ignorance));
+                let by_record = policy.asks_session() && holder.rests_on_record(handle.key());
+                if by_record && self.sessions.store().is_async() {
+                    reason = unpromised(reason, &mut met);
+                }
                 let now = || self.clock.now();
                 let valid = policy.bound.and_then(|_| valid_for(snapshot, policy, node, now()));
                 (Answer::Served { named, stale: None }, met, reason, valid)
@@ -345,6 +349,13 @@ fn reason_of(reason: Reason, ready: &Ready, ignorance: Option<Ignorance>) -> Rea
         None if ready.ungated => Reason::NotProvable,
         None => reason,
     }
+}
+
+/// What is left of an answer that rests on a record which may be behind, unseen.
+fn unpromised(reason: Reason, met: &mut Vec<Guarantee>) -> Reason {
+    met.retain(|one| !matches!(one, Guarantee::ReadYourWrites | Guarantee::MonotonicReads));
+    // What else is not known says more.
+    if matches!(reason, Reason::Covered | Reason::Waited) { Reason::StoreAsync } else { reason }
 }
 
 /// A replica, with the life it was seen in.

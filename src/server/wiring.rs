@@ -4,6 +4,7 @@ mod hints;
 mod looks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
@@ -25,16 +26,16 @@ use crate::partitions::{
 use crate::ports::{Demand, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
-use crate::sessions::{SessionLimits, Sessions};
+use crate::sessions::{SessionLimits, Sessions, StoreCondition, StoreStatus, StoreView};
 use crate::sources::patroni::PatroniWatch;
 use crate::sources::postgres::{PostgresSource, Target};
-use crate::store::{FactFiles, Lives, MemoryStore};
-use crate::telemetry::Telemetry;
+use crate::store::{AnyStore, FactFiles, Lives, MemoryStore, RedisSettings, SharedStore};
+use crate::telemetry::{StoreFigures, Telemetry};
 use hints::Hints;
 pub(super) use looks::Looks;
 
 /// Facts are stored at most once in this time.
-const STORE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+const STORE_INTERVAL: Duration = Duration::from_secs(1);
 /// Readings of one partition that may wait for it: a source beyond that waits.
 const READINGS_MAX: usize = 1_024;
 /// Commands that may wait for one source: rows are written one at a time.
@@ -42,7 +43,8 @@ const COMMANDS_MAX: usize = 4;
 
 /// One instance, ready to serve.
 pub(super) struct Wired {
-    pub(super) reads: Arc<Reads<MemoryStore>>,
+    pub(super) reads: Arc<Reads<AnyStore>>,
+    pub(super) store: Arc<dyn StoreView>,
     pub(super) partitions: Arc<Partitions>,
     pub(super) gate: Arc<Gate>,
     /// Ended by the stop token.
@@ -61,8 +63,8 @@ pub(super) async fn wire(
         anyhow::bail!("`store.kind`: `redis` is not wired yet; use `memory` with one instance");
     }
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
-    let sessions = Arc::new(sessions(config, guards, clock)?);
-    let looks = Arc::new(Looks::new(Some(sessions.store().beliefs()), guards, clock));
+    let sessions = Arc::new(sessions(config, guards, clock).await?);
+    let looks = Arc::new(Looks::new(sessions.store().beliefs(), guards, clock));
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
     for partition in &config.partitions {
         let key = ComponentKey::new(partition.id, partition.system_id);
@@ -80,12 +82,15 @@ pub(super) async fn wire(
         wait_max: config.limits.wait_budget_max,
         poll_timeout: config.limits.poll_timeout,
     };
+    let store: Arc<dyn StoreView> = Arc::clone(&sessions) as Arc<dyn StoreView>;
+    let watched = Arc::downgrade(&store);
+    telemetry
+        .store(move || watched.upgrade().map_or_else(Default::default, |s| figures(&s.status())));
     let reads = Reads::new(sessions, Arc::clone(&partitions), limits, clock);
-    Ok(Wired { reads: Arc::new(reads), partitions, gate, tasks })
+    Ok(Wired { reads: Arc::new(reads), store, partitions, gate, tasks })
 }
 
-fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<MemoryStore>> {
-    let limits = &config.limits;
+async fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<AnyStore>> {
     let cluster = config.cluster.name.as_str();
     let no_randomness = "the system gave no randomness for a key";
     let keyring = if config.token.keys.is_empty() {
@@ -104,8 +109,8 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
     let keys = config.partitions.iter();
     let keys = keys.map(|partition| ComponentKey::new(partition.id, partition.system_id));
     let keys: Vec<_> = keys.collect();
-    let lives = Lives { records: limits.token_lifetime, barriers: limits.d_max };
-    let store = MemoryStore::new(limits.subjects, lives, Some(LOOK_INTERVAL), clock);
+    let subjects = SubjectHash::new(&secret);
+    let store = store(config, &subjects, &keys, guards, clock).await?;
     let session_limits = SessionLimits {
         subject_bytes: config::SUBJECT_BYTES,
         tokens_per_request: config::TOKENS_PER_REQUEST,
@@ -113,21 +118,56 @@ fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessions<Me
         token_chars_written: config::TOKEN_CHARS_WRITTEN,
         token_chars: config::TOKEN_CHARS,
     };
-    Ok(Sessions::new(
-        store,
-        keyring,
-        SubjectHash::new(&secret),
-        TENANT,
-        keys,
-        session_limits,
-        guards,
-        clock,
-    ))
+    Ok(Sessions::new(store, keyring, subjects, TENANT, keys, session_limits, guards, clock))
+}
+
+/// Opens the store that the configuration names; one that cannot be reached is looked for in the
+/// background.
+async fn store(
+    config: &Config,
+    subjects: &SubjectHash,
+    keys: &[ComponentKey],
+    guards: Guards,
+    clock: Clock,
+) -> Result<AnyStore> {
+    let limits = &config.limits;
+    Ok(match &config.store.kind {
+        StoreKind::Memory => {
+            let lives = Lives { records: limits.token_lifetime, barriers: limits.d_max };
+            AnyStore::Memory(MemoryStore::new(limits.subjects, lives, Some(LOOK_INTERVAL), clock))
+        }
+        StoreKind::Redis(redis) => {
+            let settings = RedisSettings::of(config, redis);
+            // No subject has this tenant.
+            let tag = subjects.key("", "the secret of this store");
+            AnyStore::Redis(SharedStore::open(settings, tag, keys, guards, clock).await?)
+        }
+    })
+}
+
+/// What metrics show of a store.
+fn figures(status: &StoreStatus) -> StoreFigures {
+    let counts = &status.counts;
+    let condition = status.condition;
+    StoreFigures {
+        reachable: condition < StoreCondition::Unreachable,
+        takes_writes: condition < StoreCondition::Unreachable
+            && condition != StoreCondition::Refuses,
+        lost_parts: u64::try_from(status.lost_parts.0).unwrap_or(u64::MAX),
+        pending: status.pending.0,
+        lookups: counts.lookups,
+        updates: counts.updates,
+        round_trips: counts.round_trips,
+        retries: counts.retries,
+        losses: counts.losses,
+        malformed: counts.malformed,
+        unreachable_seconds: Duration::from_millis(counts.unreachable_millis).as_secs_f64(),
+    }
 }
 
 /// Tells the sessions of leader samples, for the barrier after a loss of the store.
 async fn forward(
-    sessions: Arc<Sessions<MemoryStore>>,
+    sessions: Arc<Sessions<AnyStore>>,
     key: ComponentKey,
     mut samples: watch::Receiver<Option<Sample>>,
 ) {

@@ -175,6 +175,11 @@ impl Holder {
         self.has_subject() || self.carried.component(key).is_none()
     }
 
+    /// Says whether what it depends on in the partition of `key` is known from its record alone.
+    pub fn rests_on_record(&self, key: ComponentKey) -> bool {
+        self.has_subject() && self.carried.component(key).is_none()
+    }
+
     /// The demand that covers all the store forgot in the partition of `key`; `None` if it forgot
     /// nothing that matters, is not believed at all, or no subject is named.
     pub fn barrier(&self, key: ComponentKey) -> Option<(Epoch, Position)> {

@@ -3,13 +3,16 @@
 //! It keeps bytes under keys and applies changes as the core says. What a record that is not there
 //! means, and who is raised, is for `sessions` and the core to say.
 
+mod any;
 mod fact_document;
 mod facts;
 mod memory;
 mod redis;
 
+pub use any::AnyStore;
 pub use facts::FactFiles;
 pub use memory::{Lives, MemoryBeliefs, MemoryStore};
 pub use redis::{
-    CheckError, Checked, RedisSettings, RedisStore, StoreCount, StoreCounters, StoreEvent, survey,
+    CheckError, Checked, RedisSettings, RedisStore, SharedStore, StoreCount, StoreCounters,
+    StoreEvent, survey,
 };

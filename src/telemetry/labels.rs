@@ -67,6 +67,7 @@ labels!(Reason {
     UnknownSession = "unknown_session",
     UnknownEpoch = "unknown_epoch",
     StoreLost = "store_lost",
+    StoreAsync = "store_async",
     Split = "split",
     NoLeader = "no_leader",
     NoNode = "no_node",

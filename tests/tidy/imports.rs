@@ -95,7 +95,7 @@ const ROOMS: &[Room] = &[
         name: "store",
         rooms: &["core", "ports", "clock", "config", "telemetry"],
         plain: true,
-        crates: &["dashmap", "serde_json"],
+        crates: &["dashmap", "humantime", "redis", "serde_json"],
     },
     Room {
         name: "partitions",

@@ -2,12 +2,14 @@
 //!
 //! - `show`: partitions and nodes in words
 //! - `epochs`: which leader lives followed which, what was lost, who was told
+//! - `store`: what keeps the records of subjects, and how it is
 //! - `watch`: what happens, as a stream
 //!
 //! It decides nothing: the core takes an operator's word or does not.
 
 mod epochs;
 mod show;
+mod store;
 mod watch;
 
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use super::routing::Gatekeeper;
 use super::status;
 use crate::clock::Clock;
 use crate::partitions::{Announcement, PartitionHandle, Partitions};
-use crate::sessions::LossLedger;
+use crate::sessions::{LossLedger, StoreView};
 
 /// Epochs listed where the request does not say how many.
 const EPOCHS_LISTED: usize = 100;
@@ -39,6 +41,7 @@ const WATCHERS_MAX: usize = 64;
 pub struct Admin<G> {
     partitions: Arc<Partitions>,
     ledger: Arc<LossLedger>,
+    store: Arc<dyn StoreView>,
     gate: Arc<G>,
     /// How long an operator's word waits for polls.
     poll_timeout: Duration,
@@ -50,13 +53,13 @@ impl<G: Gatekeeper> Admin<G> {
     /// Answers for these partitions, until `gate` says that the instance shuts down.
     pub fn new(
         partitions: Arc<Partitions>,
-        ledger: Arc<LossLedger>,
+        (ledger, store): (Arc<LossLedger>, Arc<dyn StoreView>),
         gate: Arc<G>,
         poll_timeout: Duration,
         clock: Clock,
     ) -> Self {
         let watchers = Arc::new(Semaphore::new(WATCHERS_MAX));
-        Self { partitions, ledger, gate, poll_timeout, watchers, clock }
+        Self { partitions, ledger, store, gate, poll_timeout, watchers, clock }
     }
 
     fn partition(&self, name: &str) -> Result<&Arc<PartitionHandle>, Status> {
@@ -155,7 +158,9 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
     ) -> Result<Response<v1::ListPartitionsResponse>, Status> {
         let handles = self.partitions(&request.into_inner().partition)?;
         let now = self.clock.now();
-        let partitions = handles.iter().map(|handle| show::partition(handle, now)).collect();
+        let status = self.store.status();
+        let shown = |handle| store::with_alarm(show::partition(handle, now), &status);
+        let partitions = handles.iter().map(|handle| shown(handle)).collect();
         Ok(Response::new(v1::ListPartitionsResponse { partitions }))
     }
 
@@ -186,7 +191,8 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
         let place = place.map_err(|_| status::watchers_full(WATCHERS_MAX))?;
         let ledger = Arc::clone(&self.ledger);
         let draining = self.gate.draining();
-        let events = watch::events(handles, ledger, draining, self.clock, place);
+        let store = Arc::clone(&self.store);
+        let events = watch::events(handles, (ledger, store), draining, self.clock, place);
         Ok(Response::new(events))
     }
 
@@ -259,6 +265,14 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
         }
         let node = Some(self.node_state(handle, node));
         Ok(Response::new(v1::ResumeNodeResponse { node }))
+    }
+
+    async fn get_store(
+        &self,
+        _request: Request<v1::GetStoreRequest>,
+    ) -> Result<Response<v1::GetStoreResponse>, Status> {
+        let store = Some(store::state(self.store.status(), self.clock.now()));
+        Ok(Response::new(v1::GetStoreResponse { store }))
     }
 
     async fn drain_node(

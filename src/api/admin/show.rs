@@ -12,7 +12,7 @@ use crate::api::build;
 use crate::partitions::PartitionHandle;
 
 /// Alarms shown of one partition.
-const ALARMS_MAX: usize = 16;
+pub(super) const ALARMS_MAX: usize = 16;
 
 /// A node as it is known at `now`.
 pub(super) fn node(handle: &PartitionHandle, node: NodeId, now: Instant) -> v1::NodeState {

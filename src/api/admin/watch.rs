@@ -20,12 +20,12 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tonic::Status;
 
-use super::epochs;
+use super::{epochs, store};
 use super::show::{name, quarantined, state, text, time};
 use crate::api::status;
 use crate::clock::Clock;
 use crate::partitions::{Happened, Happening, PartitionHandle};
-use crate::sessions::{LossKey, LossLedger, Told};
+use crate::sessions::{LossKey, LossLedger, StoreHappened, StoreView, Told};
 
 /// A loss that goes on being told to sessions is an event at most this often.
 const LOSSES_APART: Duration = Duration::from_secs(1);
@@ -34,11 +34,14 @@ const LOSSES_APART: Duration = Duration::from_secs(1);
 pub(super) type Events = BoxStream<'static, Result<v1::WatchEventsResponse, Status>>;
 
 type Read = (usize, Result<Happened, BroadcastStreamRecvError>);
+type StoreRead = Result<StoreHappened, BroadcastStreamRecvError>;
 
 /// One watcher.
 struct Watcher {
     handles: Vec<Arc<PartitionHandle>>,
     feeds: SelectAll<BoxStream<'static, Read>>,
+    store: Arc<dyn StoreView>,
+    store_feed: BoxStream<'static, StoreRead>,
     ledger: Arc<LossLedger>,
     changes: watch::Receiver<u64>,
     /// What was told of each loss the ledger has.
@@ -55,6 +58,7 @@ struct Watcher {
 /// What comes next.
 enum Turn {
     Happened(Read),
+    Store(StoreRead),
     Losses,
     Draining,
     Ended,
@@ -63,7 +67,7 @@ enum Turn {
 /// Tells of these partitions until the instance shuts down.
 pub(super) fn events(
     handles: Vec<Arc<PartitionHandle>>,
-    ledger: Arc<LossLedger>,
+    (ledger, store): (Arc<LossLedger>, Arc<dyn StoreView>),
     draining: Pin<Box<dyn Future<Output = ()> + Send>>,
     clock: Clock,
     place: OwnedSemaphorePermit,
@@ -73,10 +77,15 @@ pub(super) fn events(
         BroadcastStream::new(handle.watch()).map(move |read| (index, read)).boxed()
     });
     let feeds = feeds.collect();
+    // A store of which nothing is told does not end the stream.
+    let nothing_more = futures::stream::pending();
+    let store_feed = BroadcastStream::new(store.watch()).chain(nothing_more).boxed();
     let mut changes = ledger.changes();
     changes.mark_changed();
     let mut watcher = Watcher {
         feeds,
+        store,
+        store_feed,
         changes,
         ledger,
         told: BTreeMap::new(),
@@ -111,6 +120,14 @@ impl Watcher {
                     self.push(index, self.clock.wall_seconds(), Event::Missed(missed));
                     self.show(index);
                 }
+                Turn::Store(Ok(happened)) => self.ready.push_back(store::event(&happened)),
+                Turn::Store(Err(BroadcastStreamRecvError::Lagged(count))) => {
+                    self.ready.push_back(v1::WatchEventsResponse {
+                        time: Some(time(self.clock.wall_seconds())),
+                        partition: String::new(),
+                        event: Some(Event::Missed(v1::EventsMissed { event_count: count })),
+                    });
+                }
                 Turn::Losses => self.losses(),
                 Turn::Draining => {
                     self.ended = true;
@@ -133,6 +150,7 @@ impl Watcher {
             biased;
             () = &mut self.draining => Turn::Draining,
             read = self.feeds.next() => read.map_or(Turn::Ended, Turn::Happened),
+            read = self.store_feed.next() => read.map_or(Turn::Ended, Turn::Store),
             () = losses => Turn::Losses,
         }
     }
@@ -150,6 +168,7 @@ impl Watcher {
     fn show(&mut self, index: usize) {
         let Some(handle) = self.handles.get(index) else { return };
         let current = super::show::partition(handle, self.clock.now());
+        let current = store::with_alarm(current, &self.store.status());
         self.push(index, self.clock.wall_seconds(), Event::Current(current));
     }
 

@@ -301,7 +301,8 @@ impl StoreSection {
         }
         let promotes = self.topology == Some(Found::Sentinel);
         if self.redundancy == Some(Redundancy::Single) && promotes {
-            let text = "sentinels promote a replica; set it to \"fenced\" or \"async\", or remove it";
+            let text = "sentinels promote a replica; set it to \"fenced\" or \"async\", or \
+                        remove it";
             wrong.push(("redundancy", text.to_owned()));
         }
         let lag = self.max_lag.filter(|lag| lag.subsec_nanos() != 0);

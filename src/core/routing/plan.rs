@@ -47,6 +47,8 @@ pub enum Reason {
     UnknownEpoch,
     /// The token store forgot, and nothing has been sampled since.
     StoreLost,
+    /// The token store cannot fence a deposed primary: the record may be behind, unseen.
+    StoreAsync,
     /// Several nodes claim to lead.
     Split,
     /// No leader is known.

@@ -255,6 +255,11 @@ impl SharedGuard {
         }
     }
 
+    /// Says whether a generation stands that vouches for what the store holds.
+    pub const fn stands(&self) -> bool {
+        matches!(self.state, State::Stands(_))
+    }
+
     /// When a fence ends that has not; `None`: none is up.
     pub fn fenced_until(&self, now: Instant, guards: &Guards) -> Option<Instant> {
         let State::Lost(lost) = &self.state else { return None };

@@ -51,7 +51,7 @@ pub async fn survey(settings: &RedisSettings) -> Result<Checked, CheckError> {
 ///
 /// # Errors
 /// As [`survey`].
-pub async fn check(link: &Link, settings: &RedisSettings) -> Result<Checked, CheckError> {
+pub(super) async fn check(link: &Link, settings: &RedisSettings) -> Result<Checked, CheckError> {
     let layout = Layout::of(settings);
     let asked = layout.buckets().map(|bucket| asked(link, &layout, bucket, settings));
     let asked = futures::future::try_join_all(asked).await?;

@@ -215,6 +215,12 @@ impl Client {
             self.shared.wake.notify_one();
         }
     }
+
+    /// Why calls to some bucket fail at once; `None`: they do not.
+    pub(super) fn down(&self) -> Option<String> {
+        let down = self.shared.parts.iter().find_map(|part| part.down.load_full());
+        down.map(|why| why.as_ref().clone())
+    }
 }
 
 impl Drop for Client {

@@ -46,6 +46,17 @@ struct Part {
     refuses: bool,
 }
 
+/// How the buckets stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Standing {
+    /// Buckets for which no generation stands.
+    pub(super) lost: usize,
+    /// When the last fence ends.
+    pub(super) fenced_until: Option<Instant>,
+    /// A server refuses writes.
+    pub(super) refuses: bool,
+}
+
 /// A generation that is void and must go, unless it has changed meanwhile.
 #[derive(Debug)]
 pub(super) struct Void {
@@ -211,6 +222,20 @@ impl Beliefs {
     pub(super) fn is_fenced(&self, bucket: Bucket) -> bool {
         let now = self.clock.now();
         self.part(bucket).is_none_or(|part| part.guard.fenced_until(now, &self.guards).is_some())
+    }
+
+    /// How the buckets stand, for operators.
+    pub(super) fn standing(&self) -> Standing {
+        let now = self.clock.now();
+        let mut standing = Standing::default();
+        for part in &self.parts {
+            let part = lock(part);
+            standing.lost += usize::from(!part.guard.stands());
+            standing.refuses |= part.refuses;
+            let ends = part.guard.fenced_until(now, &self.guards);
+            standing.fenced_until = standing.fenced_until.max(ends);
+        }
+        standing
     }
 
     /// How often each server must take a write of ours so that its answers are believed.

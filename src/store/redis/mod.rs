@@ -7,6 +7,7 @@
 //! - `lookups`, `updates`, `swap`: records read, many at once, and changed by compare-and-set
 //! - `bytes`, `pending`: what was seen last, and what the store did not take yet
 //! - `guards`, `heartbeat`: the core's guards, told of every answer, and what they want written
+//! - `shared`: [`SharedStore`], which opens it once its servers are there
 //! - `events`: what befalls the store, for operators
 //!
 //! It joins nothing by rules of its own and judges no position. A record expires a lifetime after
@@ -25,6 +26,7 @@ mod lookups;
 mod pending;
 mod record;
 mod settings;
+mod shared;
 mod swap;
 mod updates;
 
@@ -45,6 +47,7 @@ use crate::ports::{Kept, Looked, StoreError, SubjectKey, TokenStore};
 pub use check::{CheckError, Checked, survey};
 pub use events::{StoreCount, StoreCounters, StoreEvent};
 pub use settings::RedisSettings;
+pub use shared::SharedStore;
 
 /// After a fence, leaders that give no sample are waited for so long: longer than an ordinary
 /// failover takes, and nobody else waits for it.

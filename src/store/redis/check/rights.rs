@@ -10,9 +10,8 @@ use super::{Asked, RedisSettings};
 use crate::config::Topology;
 
 /// Commands every store needs, as `ACL SETUSER` names them.
-const NEEDED: [&str; 9] =
-    ["info", "get", "mget", "set", "del", "pexpire", "eval", "evalsha", "script|load"];
-/// What finds the servers of a cluster and follows its keys.
+const NEEDED: [&str; 8] = ["info", "get", "mget", "set", "del", "eval", "evalsha", "script|load"];
+/// What finds the servers of a cluster and follows its keys. The one after `asking` is asked there.
 const CLUSTER: [&str; 3] = ["cluster|slots", "asking", "ping"];
 /// What reads the servers' settings. Without it they must be in ours.
 const SETTINGS: &str = "config|get";
@@ -83,7 +82,6 @@ fn tried(name: &str, probe: &str) -> Cmd {
         "mget" => ("MGET", &[probe]),
         "set" => ("SET", &[probe, "", "PX", "1"]),
         "del" => ("DEL", &[probe]),
-        "pexpire" => ("PEXPIRE", &[probe, "1"]),
         "eval" => ("EVAL", &["return 1", "1", probe]),
         // No script has this digest: the answer is that, or a refusal.
         "evalsha" => ("EVALSHA", &["0000000000000000000000000000000000000000", "1", probe]),

@@ -76,7 +76,9 @@ pub(super) async fn of(
     server: &Asked<'_>,
     settings: &RedisSettings,
 ) -> Result<Checked, CheckError> {
-    let version = version(server, settings)?;
+    let said = server.field("redis_version").unwrap_or_default();
+    let version =
+        version(said, server.field("valkey_version")).map_err(|text| unfit(settings, &text))?;
     mode(server, settings)?;
     role(server, settings)?;
     eviction(server, settings)?;
@@ -104,21 +106,17 @@ pub(super) async fn of(
     Ok(Checked { redundancy, fence, believed_for, replicas, version, hints })
 }
 
-fn version(server: &Asked<'_>, settings: &RedisSettings) -> Result<String, CheckError> {
-    let text = server.field("redis_version").unwrap_or_default();
-    let mut numbers = text.split('.').map(|number| number.parse::<u64>().unwrap_or_default());
+/// What it is, if it is new enough.
+fn version(redis: &str, valkey: Option<&str>) -> Result<String, String> {
+    let mut numbers = redis.split('.').map(|number| number.parse::<u64>().unwrap_or_default());
     let found = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     if found < OLDEST {
         let (major, minor) = OLDEST;
-        let text = format!(
-            "its version is {text}; update it to Redis {major}.{minor} or Valkey 7.2, or newer"
-        );
-        return Err(unfit(settings, &text));
+        return Err(format!(
+            "its version is {redis}; update it to Redis {major}.{minor} or Valkey 7.2, or newer"
+        ));
     }
-    Ok(match server.field("valkey_version") {
-        Some(valkey) => format!("Valkey {valkey}"),
-        None => format!("Redis {text}"),
-    })
+    Ok(valkey.map_or_else(|| format!("Redis {redis}"), |valkey| format!("Valkey {valkey}")))
 }
 
 /// Refuses another kind of server than the topology asks for.
@@ -259,4 +257,43 @@ fn hints(server: &Asked<'_>, replicas: u64, settings: &RedisSettings) -> Vec<Str
         ));
     }
     hints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_told_to_be_updated() {
+        for old in ["6.2.14", "2.8.0", "", "unstable"] {
+            let text = version(old, None).expect_err(old);
+            assert!(text.contains("update it to Redis 7.0 or Valkey 7.2"), "{text}");
+        }
+        assert_eq!(version("7.0.15", None), Ok("Redis 7.0.15".to_owned()));
+        assert_eq!(version("8.2", None), Ok("Redis 8.2".to_owned()));
+        // Valkey shows another version for compatibility.
+        assert_eq!(version("7.2.4", Some("9.1.2")), Ok("Valkey 9.1.2".to_owned()));
+    }
+
+    #[test]
+    fn of_several_servers_the_strictest_counts() {
+        let one = |redundancy, seconds, believed_for, replicas| Checked {
+            redundancy,
+            fence: Duration::from_secs(seconds),
+            believed_for,
+            replicas,
+            version: "Redis 7.0.15".to_owned(),
+            hints: vec!["a".to_owned()],
+        };
+        let seconds = |count| Some(Duration::from_secs(count));
+        let both = one(Redundancy::Fenced, 22, seconds(10), 1).and(one(
+            Redundancy::Fenced,
+            12,
+            seconds(5),
+            2,
+        ));
+        assert_eq!(both, one(Redundancy::Fenced, 22, seconds(5), 1));
+        let mixed = one(Redundancy::Single, 0, None, 0).and(one(Redundancy::Async, 30, None, 1));
+        assert_eq!(mixed, one(Redundancy::Async, 30, None, 0));
+    }
 }

@@ -1,0 +1,112 @@
+//! What is recorded through one instance is known to the other, over restarts of either.
+
+use tidegate_lab::redis::{Group, Kind, Options, Server};
+use tidegate_lab::wait::{LIMIT, until};
+use tidegate_proto::v1::token_store::Condition;
+use tidegate_proto::v1::{Guarantee, Reason, SelectReplicaResponse, Stored};
+
+use super::stage::{ALICE, Instance, Stage, carrying, named, subject};
+
+/// Two instances on one Redis, whose lookups are believed.
+async fn pair(stage: &Stage, redis: &Server, more: &str) -> (Instance, Instance) {
+    let (a, b) = (stage.instance(redis, more).await, stage.instance(redis, more).await);
+    for instance in [&a, &b] {
+        instance.until_store(Condition::Well).await;
+    }
+    (a, b)
+}
+
+fn meets_session(answer: &SelectReplicaResponse) -> bool {
+    answer.met().any(|met| met == Guarantee::ReadYourWrites)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_recorded_through_one_instance_is_read_through_the_other() {
+    let stage = Stage::set().await;
+    for kind in [Kind::Redis, Kind::Valkey] {
+        let redis = Server::start(Options::new(kind)).await.expect("a server starts");
+        let (a, b) = pair(&stage, &redis, "").await;
+        let first = if kind == Kind::Redis { 1 } else { 101 };
+        for id in first..first + 10 {
+            stage.hold().await;
+            let (to, from) = if id % 2 == 0 { (&a, &b) } else { (&b, &a) };
+            let recorded = to.record(subject(ALICE), stage.write(id).await).await;
+            assert_eq!(recorded.stored(), Stored::PrimaryOnly);
+            for instance in [from, to] {
+                let answer = instance.select(subject(ALICE)).await;
+                assert_eq!(named(&answer), "l", "the standby lacks it: {answer:?}");
+                stage.fresh(&answer, id).await;
+                assert!(meets_session(&answer), "{answer:?}");
+            }
+            stage.release().await;
+            until("the standby serves her", LIMIT, || async {
+                let answer = from.select(subject(ALICE)).await;
+                stage.fresh(&answer, id).await;
+                Ok(named(&answer) != "l" && !named(&answer).is_empty())
+            })
+            .await
+            .expect("it has caught up");
+        }
+        let store = a.store().await;
+        assert!(store.update_count >= 5 && store.lookup_count > 0, "{store:?}");
+        assert_eq!((store.pending_count, store.malformed_count), (0, 0), "{store:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_loses_nothing_and_is_no_loss() {
+    let stage = Stage::set().await;
+    let redis = Server::start(Options::new(Kind::Redis)).await.expect("a server starts");
+    let (mut a, mut b) = pair(&stage, &redis, "").await;
+    let mut losses = Vec::new();
+    for id in 1..=4 {
+        stage.hold().await;
+        let (restarts, stays) = if id % 2 == 0 { (&mut a, &b) } else { (&mut b, &a) };
+        stays.record(subject(ALICE), stage.write(id).await).await;
+        restarts.restart().await;
+        // From its first answer on: nothing is believed too early.
+        let answer = restarts.select(subject(ALICE)).await;
+        stage.fresh(&answer, id).await;
+        restarts.until_store(Condition::Well).await;
+        let answer = restarts.select(subject(ALICE)).await;
+        assert_eq!(named(&answer), "l", "the standby lacks it: {answer:?}");
+        losses.push(restarts.store().await.loss_count);
+        stage.release().await;
+    }
+    assert_eq!(losses, [0; 4], "a restart of an instance is none of the store");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_async_store_says_so_and_promises_less() {
+    let stage = Stage::set().await;
+    let group = Group::start(Options::new(Kind::Redis), 1).await.expect("a group starts");
+    let more = "redundancy = \"async\"\nfence = \"1s\"";
+    let (a, b) = pair(&stage, group.primary(), more).await;
+    assert_eq!(a.store().await.redundancy, "async");
+    let recorded = a.record(subject(ALICE), stage.write(1).await).await;
+    stage.release().await;
+    until("the standby serves her", LIMIT, || async {
+        Ok(!["l", ""].contains(&named(&b.select(subject(ALICE)).await)))
+    })
+    .await
+    .expect("it has caught up");
+    let answer = b.select(subject(ALICE)).await;
+    assert_eq!(answer.reason(), Reason::StoreAsync, "{answer:?}");
+    assert!(!meets_session(&answer), "a record may be behind: {answer:?}");
+    let carried = b.select(carrying(&recorded.token)).await;
+    assert_eq!(carried.reason(), Reason::Covered, "{carried:?}");
+    assert!(meets_session(&carried), "a token is never behind: {carried:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_on_a_replica_too_is_said_to_be_replicated() {
+    let stage = Stage::set().await;
+    let options = Options::new(Kind::Redis).min_replicas(1, 10);
+    let group = Group::start(options, 1).await.expect("a group starts");
+    let more = "wait_replicas = 1\nwait = \"500ms\"";
+    let a = stage.instance(group.primary(), more).await;
+    let store = a.until_store(Condition::Well).await;
+    assert_eq!(store.redundancy, "fenced", "{store:?}");
+    let recorded = a.record(subject(ALICE), stage.write(1).await).await;
+    assert_eq!(recorded.stored(), Stored::Replicated);
+}
