@@ -2,10 +2,10 @@
 //!
 //! One key holds it. It names the server whose memory it speaks of and how many records that had
 //! evicted: a store that shows it under another name, or after more evictions, has lost something
-//! since.
+//! since. Each one written has a higher number: a store that shows an earlier one has gone back.
 //!
 //! ```text
-//! generation = version(1) server (20 bytes) evicted (8 bytes, little-endian) body
+//! generation = version(1) server (20 bytes) number evicted (8 bytes each, little-endian) body
 //! body       = a token body whose marks are the barriers
 //! ```
 
@@ -18,7 +18,7 @@ use crate::token::{BodyError, BodyLimits, Component, ComponentKey, Mark, Session
 /// The only version there is.
 const VERSION: u8 = 1;
 const SERVER_BYTES: usize = 20;
-const HEAD_BYTES: usize = 1 + SERVER_BYTES + 8;
+const HEAD_BYTES: usize = 1 + SERVER_BYTES + 8 + 8;
 
 /// The replication id of a server of the store: it changes whenever another history begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -48,6 +48,8 @@ impl Server {
 pub struct Generation {
     /// The server that had lost nothing since.
     pub server: Server,
+    /// Higher than those of all generations before.
+    pub number: u64,
     /// How many records it had evicted by then.
     pub evicted: u64,
     /// Per partition a demand that covers all that was lost.
@@ -70,8 +72,8 @@ pub enum GenerationError {
 
 impl Generation {
     /// A generation without barriers.
-    pub const fn new(server: Server, evicted: u64) -> Self {
-        Self { server, evicted, barriers: SessionToken::new() }
+    pub const fn new(server: Server, number: u64, evicted: u64) -> Self {
+        Self { server, number, evicted, barriers: SessionToken::new() }
     }
 
     /// The same with one barrier more.
@@ -94,6 +96,7 @@ impl Generation {
         let Server(server) = self.server;
         let mut bytes = vec![VERSION];
         bytes.extend(server);
+        bytes.extend(self.number.to_le_bytes());
         bytes.extend(self.evicted.to_le_bytes());
         bytes.extend(self.barriers.encode(0));
         bytes
@@ -110,12 +113,14 @@ impl Generation {
         }
         let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or(GenerationError::Short)?;
         let server = head.get(1..=SERVER_BYTES).and_then(|id| id.try_into().ok());
-        let evicted = head.get(1 + SERVER_BYTES..).and_then(|count| count.try_into().ok());
-        let (Some(server), Some(evicted)) = (server, evicted) else {
+        let mut counts = head.get(1 + SERVER_BYTES..).unwrap_or_default().as_chunks::<8>().0.iter();
+        let (Some(server), Some(number), Some(evicted)) = (server, counts.next(), counts.next())
+        else {
             return Err(GenerationError::Short);
         };
+        let (number, evicted) = (u64::from_le_bytes(*number), u64::from_le_bytes(*evicted));
         let (barriers, _) = SessionToken::decode(body, BodyLimits::default())?;
-        Ok(Self { server: Server(server), evicted: u64::from_le_bytes(evicted), barriers })
+        Ok(Self { server: Server(server), number, evicted, barriers })
     }
 }
 
@@ -130,7 +135,7 @@ mod tests {
         let server = Server::parse("0123456789abcdef0123456789abcdef01234567").expect("an id");
         let key = ComponentKey { partition: PartitionId::new(1), system_tag: 7 };
         let epoch = Epoch::new(2, Life { start: 5, reset: 3 });
-        Generation::new(server, 9).with(key, epoch, Lsn::new(500).into())
+        Generation::new(server, 4, 9).with(key, epoch, Lsn::new(500).into())
     }
 
     #[test]

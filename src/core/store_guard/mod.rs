@@ -20,5 +20,5 @@ mod shared_tests;
 
 pub use embedded::{EmbeddedGuard, Look};
 pub use generation::{Generation, GenerationError, Server};
-pub use shared::{LossCause, News, Reply, SharedGuard, SharedRules, Write};
+pub use shared::{LossCause, News, Reply, SharedGuard, SharedRules, Taken, Write};
 pub use worth::{Barriers, Belief, Unbelieved, Worth};

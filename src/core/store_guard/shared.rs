@@ -17,6 +17,10 @@ use crate::instant::Instant;
 use crate::token::ComponentKey;
 use crate::trail::Sample;
 
+/// Beyond the window in which a server counts its replicas, it may go on taking writes for so long:
+/// it counts whole seconds, and once a second.
+const COUNTED: Duration = Duration::from_secs(2);
+
 /// How long what counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedRules {
@@ -24,8 +28,9 @@ pub struct SharedRules {
     pub d_max: Duration,
     /// Between a loss and the sample that becomes the barrier.
     pub fence: Duration,
-    /// An answer is believed so long after its server took a write of ours. `None`: always, where
-    /// no server can be deposed, or where nothing is promised in that case.
+    /// An answer is believed while its server takes our writes with no longer pauses, from sending
+    /// one to hearing of the next, and has for this and two seconds. `None`: always, where no
+    /// server can be deposed, or where nothing is promised in that case.
     pub believed_for: Option<Duration>,
     /// Beyond the fence, partitions whose leader gives no sample are waited for so long.
     pub grace: Duration,
@@ -57,6 +62,10 @@ pub enum LossCause {
     Malformed,
     /// Its scripts are gone.
     NoScript,
+    /// It refused our writes for a time, in which another server may have taken those of others.
+    Refused,
+    /// The generation is older than one seen before: a promotion was undone.
+    Undone,
 }
 
 /// What is to be announced.
@@ -84,10 +93,31 @@ pub struct SharedGuard {
     rules: SharedRules,
     keys: Vec<ComponentKey>,
     state: State,
-    /// The server that last took a write of ours, and when that was sent.
-    accepted: Option<(Server, Instant)>,
+    /// The writes of ours that were taken without a break.
+    chain: Option<Chain>,
+    /// A server has refused a write of ours since one was taken.
+    refused: bool,
+    /// The highest number of all generations seen.
+    number: u64,
     /// Leader samples for barriers that are still to be written.
     samples: BTreeMap<ComponentKey, Sample>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    server: Server,
+    since: Instant,
+    /// When the last of them was sent.
+    sent_at: Instant,
+}
+
+/// What it means that a server took a write of ours.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// It has taken them for long enough that it was not deposed meanwhile.
+    pub is_settled: bool,
+    /// It had refused some before, which is a loss: as of [`SharedGuard::lost`].
+    pub void: Option<(News, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +133,8 @@ struct Lost {
     at: Instant,
     server: Server,
     evicted: u64,
+    /// Only generations beyond this one were written after the loss.
+    number: u64,
     /// What the key holds, which is void.
     void: Option<Vec<u8>>,
 }
@@ -118,13 +150,57 @@ struct Standing {
 impl SharedGuard {
     /// The belief in a store that was not heard of yet, for the partitions of `keys`.
     pub const fn new(rules: SharedRules, keys: Vec<ComponentKey>) -> Self {
-        Self { rules, keys, state: State::Unheard, accepted: None, samples: BTreeMap::new() }
+        Self {
+            rules,
+            keys,
+            state: State::Unheard,
+            chain: None,
+            refused: false,
+            number: 0,
+            samples: BTreeMap::new(),
+        }
     }
 
-    /// Notes that a server took a write of ours that was sent at `sent_at`.
-    pub fn accepted(&mut self, server: Server, sent_at: Instant) {
-        let later = self.accepted.filter(|(known, at)| *known == server && *at >= sent_at);
-        self.accepted = later.or(Some((server, sent_at)));
+    /// Notes that a server took a write of ours that was sent at `sent_at`, as was heard `now`.
+    ///
+    /// What was taken while it is not settled may be lost without a loss here: it is promised to
+    /// nobody.
+    pub fn accepted(
+        &mut self,
+        server: Server,
+        sent_at: Instant,
+        now: Instant,
+        guards: &Guards,
+    ) -> Taken {
+        let Some(window) = self.rules.believed_for.filter(|_| guards.believed_lookup()) else {
+            return Taken { is_settled: true, void: None };
+        };
+        let goes_on = |chain: &Chain| chain.server == server && now.since(chain.sent_at) <= window;
+        let chain = match self.chain.filter(goes_on) {
+            Some(chain) => Chain { sent_at: chain.sent_at.max(sent_at), ..chain },
+            None => Chain { server, since: now, sent_at },
+        };
+        self.chain = Some(chain);
+        let void = if std::mem::take(&mut self.refused) {
+            self.lost(LossCause::Refused, now)
+        } else {
+            None
+        };
+        Taken { is_settled: self.is_settled(server, now), void }
+    }
+
+    /// Notes that a server refused a write of ours.
+    pub const fn refused(&mut self) {
+        (self.chain, self.refused) = (None, true);
+    }
+
+    fn is_settled(&self, server: Server, now: Instant) -> bool {
+        let (Some(window), Some(chain)) = (self.rules.believed_for, self.chain) else {
+            return self.rules.believed_for.is_none();
+        };
+        chain.server == server
+            && now.since(chain.sent_at) <= window
+            && chain.sent_at.since(chain.since) >= window + COUNTED
     }
 
     /// Takes in what an answer, received `now`, says of the store; says what the answer is worth.
@@ -145,13 +221,7 @@ impl SharedGuard {
         let State::Stands(standing) = &self.state else {
             return (Worth::Unknown(Unbelieved::Lost), news);
         };
-        let is_taken = |(server, sent_at): (Server, Instant), window| {
-            server == reply.server && now.since(sent_at) <= window
-        };
-        let deposed = self.rules.believed_for.is_some_and(|window| {
-            guards.believed_lookup() && !self.accepted.is_some_and(|took| is_taken(took, window))
-        });
-        let worth = if deposed {
+        let worth = if guards.believed_lookup() && !self.is_settled(reply.server, now) {
             Worth::Unknown(Unbelieved::Deposed)
         } else {
             Worth::Believed(Arc::clone(&standing.barriers))
@@ -161,15 +231,17 @@ impl SharedGuard {
 
     /// The generation an answer shows, if it vouches for that server; `None`: the one that stands.
     fn generation_of(
-        &self,
+        &mut self,
         reply: &Reply,
         guards: &Guards,
     ) -> Result<Option<Generation>, LossCause> {
         let Some(bytes) = &reply.generation else { return Err(LossCause::NoGeneration) };
         let stands = match &self.state {
-            State::Stands(standing) if standing.bytes == *bytes => Some(&standing.generation),
+            State::Stands(standing) if standing.bytes == *bytes => {
+                Some(standing.generation.clone())
+            }
             State::Lost(lost) if lost.void.as_ref() == Some(bytes) => {
-                return Err(LossCause::NoScript);
+                return Err(LossCause::Undone);
             }
             State::Unheard | State::Lost(_) | State::Stands(_) => None,
         };
@@ -183,10 +255,20 @@ impl SharedGuard {
             if generation.evicted == reply.evicted { Ok(()) } else { Err(LossCause::Evicted) }
         };
         if let Some(generation) = stands {
-            return vouches(generation).map(|()| None);
+            return vouches(&generation).map(|()| None);
         }
         let generation = Generation::decode(bytes).map_err(|_| LossCause::Malformed)?;
-        vouches(&generation).map(|()| Some(generation))
+        let vouched = vouches(&generation);
+        let is_older = match &self.state {
+            State::Unheard => false,
+            State::Lost(lost) => generation.number <= lost.number,
+            State::Stands(_) => generation.number <= self.number,
+        };
+        self.number = self.number.max(generation.number);
+        if is_older && guards.generation() {
+            return Err(LossCause::Undone);
+        }
+        vouched.map(|()| Some(generation))
     }
 
     fn stand(&mut self, reply: &Reply, generation: Generation, now: Instant) -> Option<News> {
@@ -211,11 +293,13 @@ impl SharedGuard {
         {
             // What came since is covered by the barrier, which is still to be sampled.
             lost.void.clone_from(&reply.generation);
+            lost.number = self.number;
             return None;
         }
-        let Reply { server, evicted, .. } = *reply;
+        let (server, evicted, number) = (reply.server, reply.evicted, self.number);
         self.samples.clear();
-        self.state = State::Lost(Lost { at: now, server, evicted, void: reply.generation.clone() });
+        let void = reply.generation.clone();
+        self.state = State::Lost(Lost { at: now, server, evicted, number, void });
         Some(News::Lost(cause))
     }
 
@@ -224,9 +308,11 @@ impl SharedGuard {
     pub fn lost(&mut self, cause: LossCause, now: Instant) -> Option<(News, Vec<u8>)> {
         let State::Stands(standing) = &self.state else { return None };
         let bytes = standing.bytes.clone();
-        let Generation { server, evicted, .. } = standing.generation;
+        let (server, evicted) = (standing.generation.server, standing.generation.evicted);
+        let number = self.number;
         self.samples.clear();
-        self.state = State::Lost(Lost { at: now, server, evicted, void: Some(bytes.clone()) });
+        let void = Some(bytes.clone());
+        self.state = State::Lost(Lost { at: now, server, evicted, number, void });
         Some((News::Lost(cause), bytes))
     }
 
@@ -281,12 +367,16 @@ impl SharedGuard {
                 if now < end || !(all || now >= end + self.rules.grace) {
                     return None;
                 }
-                let generation = with_samples(Generation::new(lost.server, lost.evicted));
+                let (number, evicted) = (self.number + 1, lost.evicted);
+                let generation = with_samples(Generation::new(lost.server, number, evicted));
                 Some(Write { expected: lost.void.clone(), generation })
             }
             State::Stands(_) if self.samples.is_empty() => None,
             State::Stands(standing) => {
-                let generation = with_samples(standing.generation.clone());
+                let number = self.number + 1;
+                let mut generation = standing.generation.clone();
+                generation.number = number;
+                let generation = with_samples(generation);
                 Some(Write { expected: Some(standing.bytes.clone()), generation })
             }
         }

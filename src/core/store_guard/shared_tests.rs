@@ -15,7 +15,8 @@ use crate::trail::Sample;
 const D_MAX: u64 = 1_000;
 const FENCE: u64 = 100;
 const GRACE: u64 = 20;
-const WINDOW: u64 = 10;
+const SECOND: u64 = 1_000_000_000;
+const WINDOW: u64 = 10 * SECOND;
 const P: ComponentKey = ComponentKey { partition: PartitionId::new(1), system_tag: 7 };
 const Q: ComponentKey = ComponentKey { partition: PartitionId::new(2), system_tag: 7 };
 const EPOCH: Epoch = Epoch::new(1, Life { start: 5, reset: 3 });
@@ -35,15 +36,18 @@ fn barrier(position: u64) -> Belief {
     Belief::Barrier(EPOCH, Lsn::new(position).into())
 }
 
-fn guard(keys: &[ComponentKey]) -> SharedGuard {
+fn rules() -> SharedRules {
     let nanos = Duration::from_nanos;
-    let rules = SharedRules {
+    SharedRules {
         d_max: nanos(D_MAX),
         fence: nanos(FENCE),
-        believed_for: Some(nanos(WINDOW)),
+        believed_for: None,
         grace: nanos(GRACE),
-    };
-    SharedGuard::new(rules, keys.to_vec())
+    }
+}
+
+fn guard(keys: &[ComponentKey]) -> SharedGuard {
+    SharedGuard::new(rules(), keys.to_vec())
 }
 
 fn reply(server: Server, evicted: u64, generation: Option<&Generation>) -> Reply {
@@ -51,13 +55,17 @@ fn reply(server: Server, evicted: u64, generation: Option<&Generation>) -> Reply
     Reply { server, is_primary: true, evicted, generation }
 }
 
-fn generation(server: Server, evicted: u64, position: u64) -> Generation {
-    Generation::new(server, evicted).with(P, EPOCH, Lsn::new(position).into())
+fn numbered(server: Server, number: u64, evicted: u64, position: u64) -> Generation {
+    Generation::new(server, number, evicted).with(P, EPOCH, Lsn::new(position).into())
 }
 
-/// What one answer is worth to an instance whose last write was just taken.
+/// The first of all.
+fn generation(server: Server, evicted: u64, position: u64) -> Generation {
+    numbered(server, 1, evicted, position)
+}
+
+/// What one answer is worth.
 fn told(store: &mut SharedGuard, reply: &Reply, now: u64) -> (Belief, Option<News>) {
-    store.accepted(reply.server, at(now));
     let (worth, news) = store.replied(reply, at(now), &ON);
     (worth.belief(P, at(now), &ON), news)
 }
@@ -90,7 +98,7 @@ fn what_another_instance_wrote_is_obeyed_at_once() {
     assert_eq!(told(&mut store, &stands, 5), (barrier(500), None), "an instance that starts");
 
     told(&mut store, &reply(NEW, 0, Some(&generation(OLD, 3, 500))), 50);
-    let of_other = reply(NEW, 0, Some(&generation(NEW, 0, 900)));
+    let of_other = reply(NEW, 0, Some(&numbered(NEW, 2, 0, 900)));
     assert_eq!(told(&mut store, &of_other, 51), (barrier(900), Some(News::Stands)));
 }
 
@@ -116,7 +124,7 @@ fn a_promoted_replica_an_eviction_and_bytes_that_are_none_are_losses() {
             store.due(at(7 + FENCE), &ON).expect("it is due")
         };
         assert_eq!(write.expected, reply.generation);
-        assert_eq!(write.generation, generation(reply.server, reply.evicted, 900));
+        assert_eq!(write.generation, numbered(reply.server, 2, reply.evicted, 900));
     }
 }
 
@@ -153,26 +161,110 @@ fn a_partition_without_a_leader_is_waited_for_and_then_gets_its_barrier_later() 
     assert_eq!(worth.belief(P, at(130 + D_MAX), &ON), Belief::Clear, "its term goes on");
 }
 
+/// The belief in a store whose primary refuses writes once its replicas are behind.
+fn fenced() -> SharedGuard {
+    let believed_for = Some(Duration::from_nanos(WINDOW));
+    let d_max = Duration::from_nanos(1_000 * SECOND);
+    SharedGuard::new(SharedRules { believed_for, d_max, ..rules() }, vec![P])
+}
+
+/// A write every second, in seconds.
+fn writes(store: &mut SharedGuard, server: Server, seconds: std::ops::Range<u64>) {
+    for second in seconds {
+        let (sent_at, now) = (at(second * SECOND), at(second * SECOND + 1));
+        store.accepted(server, sent_at, now, &ON);
+    }
+}
+
+fn believes(store: &mut SharedGuard, reply: &Reply, now: u64, guards: &Guards) -> bool {
+    let (worth, _) = store.replied(reply, at(now), guards);
+    assert!(matches!(worth, Worth::Believed(_) | Worth::Unknown(Unbelieved::Deposed)), "{worth:?}");
+    matches!(worth, Worth::Believed(_))
+}
+
 #[test]
-fn an_answer_is_believed_only_while_its_server_takes_our_writes() {
-    let mut store = guard(&[P]);
+fn an_answer_is_believed_once_its_server_took_our_writes_for_a_window_and_while_it_does() {
+    let mut store = fenced();
     let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
-    let worth = |store: &mut SharedGuard, now: u64, guards: &Guards| {
-        store.replied(&stands, at(now), guards).0
-    };
-    let deposed = |worth: &Worth| matches!(worth, Worth::Unknown(Unbelieved::Deposed));
-    assert!(deposed(&worth(&mut store, 5, &ON)), "nothing was written yet");
-    store.accepted(NEW, at(5));
-    assert!(deposed(&worth(&mut store, 6, &ON)), "another server took it");
-    store.accepted(OLD, at(5));
-    store.accepted(OLD, at(2));
-    assert!(!deposed(&worth(&mut store, 5 + WINDOW, &ON)));
-    assert!(deposed(&worth(&mut store, 6 + WINDOW, &ON)));
+    assert!(!believes(&mut store, &stands, 5, &ON), "nothing was written yet");
+    writes(&mut store, OLD, 1..14);
+    assert!(!believes(&mut store, &stands, 14 * SECOND, &ON), "it may be deposed since long");
+    writes(&mut store, OLD, 14..15);
+    assert!(believes(&mut store, &stands, 14 * SECOND + 1, &ON));
+    assert!(believes(&mut store, &stands, 14 * SECOND + WINDOW, &ON));
+    assert!(!believes(&mut store, &stands, 14 * SECOND + WINDOW + 1, &ON));
     #[cfg(feature = "unsafe-guards")]
     {
         let off = Guards::without("believed_lookup").expect("named");
-        assert!(!deposed(&worth(&mut store, 6 + WINDOW, &off)));
+        assert!(believes(&mut store, &stands, 14 * SECOND + WINDOW + 1, &off));
     }
+}
+
+#[test]
+fn what_a_server_takes_after_a_silence_is_promised_to_nobody_until_it_has_settled_again() {
+    let mut store = fenced();
+    writes(&mut store, OLD, 1..20);
+    let taken = |store: &mut SharedGuard, sent_at, now| {
+        store.accepted(OLD, at(sent_at), at(now), &ON).is_settled
+    };
+    assert!(taken(&mut store, 20 * SECOND, 20 * SECOND + 1));
+    // Frozen meanwhile: it was sent in time, and heard of too late.
+    assert!(!taken(&mut store, 21 * SECOND, 31 * SECOND));
+    writes(&mut store, OLD, 32..44);
+    assert!(!taken(&mut store, 44 * SECOND, 44 * SECOND + 1), "heard of since the 32nd second");
+    assert!(taken(&mut store, 45 * SECOND, 45 * SECOND + 1));
+    assert!(!store.accepted(NEW, at(46 * SECOND), at(46 * SECOND), &ON).is_settled, "another one");
+}
+
+#[test]
+fn a_server_that_refused_our_writes_has_lost_something_once_it_takes_them_again() {
+    let mut store = fenced();
+    let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
+    writes(&mut store, OLD, 1..20);
+    assert!(believes(&mut store, &stands, 20 * SECOND, &ON));
+    store.refused();
+    assert!(!believes(&mut store, &stands, 20 * SECOND, &ON));
+    let taken = store.accepted(OLD, at(21 * SECOND), at(21 * SECOND), &ON);
+    let void = stands.generation.clone().expect("it shows one");
+    assert_eq!(taken.void, Some((News::Lost(LossCause::Refused), void)));
+    assert!(!taken.is_settled);
+    let again = store.accepted(OLD, at(22 * SECOND), at(22 * SECOND), &ON);
+    assert_eq!(again.void, None, "once");
+}
+
+/// A replica was promoted, took records, and follows its old primary again, which never changed.
+fn believes_after_an_undone_promotion(guards: &Guards) -> bool {
+    let mut store = guard(&[P]);
+    let (before, after) = (generation(OLD, 0, 500), numbered(NEW, 2, 0, 900));
+    store.replied(&reply(OLD, 0, Some(&before)), at(5), guards);
+    store.replied(&reply(NEW, 0, Some(&after)), at(9), guards);
+    let (worth, _) = store.replied(&reply(OLD, 0, Some(&before)), at(50), guards);
+    matches!(worth, Worth::Believed(_))
+}
+
+#[test]
+fn an_older_generation_than_one_seen_before_is_a_loss() {
+    assert!(!believes_after_an_undone_promotion(&ON));
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = Guards::without("generation").expect("named");
+        assert!(believes_after_an_undone_promotion(&off));
+    }
+}
+
+#[test]
+fn whoever_saw_the_promotion_alone_does_not_believe_the_old_primary_either() {
+    let mut store = guard(&[P]);
+    let before = generation(OLD, 0, 500);
+    // It starts on the promoted server, which still shows the generation of the old one.
+    told(&mut store, &reply(NEW, 0, Some(&before)), 5);
+    let (belief, news) = told(&mut store, &reply(OLD, 0, Some(&before)), 50);
+    assert_eq!((belief, news), (Belief::Unknown, Some(News::Lost(LossCause::Undone))));
+    store.sampled(P, sample(51 + FENCE, 900), &ON);
+    let write = store.due(at(51 + FENCE), &ON).expect("it is due");
+    assert_eq!(write.generation, numbered(OLD, 2, 0, 900));
+    let stands = reply(OLD, 0, Some(&write.generation));
+    assert_eq!(told(&mut store, &stands, 200), (barrier(900), Some(News::Stands)));
 }
 
 #[test]
@@ -203,14 +295,12 @@ fn a_loss_that_the_generation_does_not_show_voids_it_for_good() {
 fn demands_what_the_other_recorded(guards: &Guards) -> bool {
     let mut store = guard(&[P]);
     let promoted = reply(NEW, 0, Some(&generation(OLD, 0, 5)));
-    store.accepted(NEW, at(20));
     store.replied(&promoted, at(20), guards);
     for (sent_at, position) in [(21, 210), (60, 600), (121, 1_210)] {
         store.sampled(P, sample(sent_at, position), guards);
     }
     let Some(write) = store.due(at(122), guards) else { return true };
     let stands = reply(NEW, 0, Some(&write.generation));
-    store.accepted(NEW, at(122));
     let (worth, _) = store.replied(&stands, at(122), guards);
     match worth.belief(P, at(122), guards) {
         Belief::Unknown => true,
@@ -234,7 +324,6 @@ fn the_generation_guard_tells_a_promoted_replica_from_its_primary() {
     let promoted = reply(NEW, 0, Some(&generation(OLD, 0, 5)));
     let believes = |guards: &Guards| {
         let mut store = guard(&[P]);
-        store.accepted(NEW, at(5));
         let (worth, _) = store.replied(&promoted, at(5), guards);
         matches!(worth, Worth::Believed(_))
     };

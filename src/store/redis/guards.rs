@@ -34,6 +34,8 @@ pub(super) struct Beliefs {
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
     clock: Clock,
+    /// Generations that are void and may still be there.
+    pub(super) voids: Mutex<Vec<Void>>,
     /// A generation may have become due.
     pub(super) wake: Notify,
 }
@@ -55,6 +57,17 @@ pub(super) struct Standing {
     pub(super) fenced_until: Option<Instant>,
     /// A server refuses writes.
     pub(super) refuses: bool,
+}
+
+/// What a write is worth that a server took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Took {
+    /// It stands.
+    Counts,
+    /// The server has not taken our writes for long enough: it may be deposed.
+    Young,
+    /// Its replicas do not follow.
+    Behind,
 }
 
 /// A generation that is void and must go, unless it has changed meanwhile.
@@ -89,6 +102,7 @@ impl Beliefs {
             announcer: Arc::clone(announcer),
             counters: Arc::clone(counters),
             clock,
+            voids: Mutex::default(),
             wake: Notify::new(),
         }
     }
@@ -132,12 +146,11 @@ impl Beliefs {
         }
     }
 
-    /// Notes that a server took a write of ours that was sent at `sent_at`; says whether that
-    /// counts.
+    /// Notes that a server took a write of ours that was sent at `sent_at`.
     ///
     /// A primary counts its replicas once a second: one that was frozen goes on for a moment with
     /// the count of before. What it says of each replica is of now.
-    pub(super) fn took(&self, bucket: Bucket, info: &ServerInfo, sent_at: Instant) -> bool {
+    pub(super) fn took(&self, bucket: Bucket, info: &ServerInfo, sent_at: Instant) -> Took {
         let counts = match self.rules.believed_for {
             Some(window) if self.guards.believed_lookup() => {
                 let attached = info.lags.len();
@@ -147,22 +160,28 @@ impl Beliefs {
         };
         if !counts {
             self.refused(bucket, "replicas are behind `min-replicas-max-lag`");
-            return false;
+            return Took::Behind;
         }
-        let Some(mut part) = self.part(bucket) else { return false };
-        part.guard.accepted(info.server, sent_at);
+        let Some(mut part) = self.part(bucket) else { return Took::Young };
+        let taken = part.guard.accepted(info.server, sent_at, self.clock.now(), &self.guards);
         let refused = std::mem::replace(&mut part.refuses, false);
         drop(part);
+        if let Some((news, bytes)) = taken.void {
+            self.announce(news, bucket);
+            lock(&self.voids).push(Void { bucket, bytes });
+            self.wake.notify_waiters();
+        }
         if refused {
             self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
         }
-        true
+        if taken.is_settled { Took::Counts } else { Took::Young }
     }
 
     /// Notes that a server refused a write of ours.
     pub(super) fn refused(&self, bucket: Bucket, why: &str) {
         let Some(mut part) = self.part(bucket) else { return };
         let refused = std::mem::replace(&mut part.refuses, true);
+        part.guard.refused();
         drop(part);
         if !refused {
             self.announcer.tell(StoreEvent::Refuses, why);
@@ -196,6 +215,11 @@ impl Beliefs {
             }
         }
         voids
+    }
+
+    /// Generations that are void and may still be there.
+    pub(super) fn take_voids(&self) -> Vec<Void> {
+        std::mem::take(&mut *lock(&self.voids))
     }
 
     /// Offers a leader sample.

@@ -10,7 +10,7 @@ use redis::{Pipeline, Value};
 
 use super::Inner;
 use super::client::{CallError, Lane};
-use super::guards::Void;
+use super::guards::{Took, Void};
 use super::info::ServerInfo;
 use super::keys::Bucket;
 use super::lookups::{held, senseless};
@@ -64,10 +64,10 @@ impl Inner {
         let refusal = super::client::refusal(std::slice::from_ref(&removed));
         match &refusal {
             Some(error) => self.refused(bucket, error),
-            None if !self.beliefs.took(bucket, &info, sent_at) => {
-                self.client.doubt("its replicas do not follow");
-            }
-            None => {}
+            None => match self.beliefs.took(bucket, &info, sent_at) {
+                Took::Behind => self.client.doubt("its replicas do not follow"),
+                Took::Counts | Took::Young => {}
+            },
         }
         self.judge(bucket, &info, generation);
         refusal.map_or(Ok(()), Err)
@@ -75,7 +75,9 @@ impl Inner {
 
     /// Removes generations that are void, so that every instance sees the loss.
     async fn remove_voids(self: &Arc<Self>) {
-        let voids = std::mem::take(&mut *self.voids.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut voids =
+            std::mem::take(&mut *self.voids.lock().unwrap_or_else(PoisonError::into_inner));
+        voids.extend(self.beliefs.take_voids());
         for Void { bucket, bytes } in voids {
             let key = self.layout.generation(bucket);
             let void = Held::Bytes(bytes.clone());

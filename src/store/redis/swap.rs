@@ -10,6 +10,7 @@ use tidegate_core::store_guard::Worth;
 use super::Inner;
 use super::client::{CallError, Lane, Script};
 use super::events::StoreCount;
+use super::guards::Took;
 use super::info::ServerInfo;
 use super::keys::Bucket;
 use super::lookups::{held, senseless};
@@ -72,8 +73,11 @@ impl Inner {
             let now = if now.bytes().is_empty() { Held::Nothing } else { now };
             return Ok(Swapped::Differs(now, self.judge(bucket, &info, generation)));
         }
-        if !self.beliefs.took(bucket, &info, sent_at) {
-            self.client.doubt("its replicas do not follow");
+        let took = self.beliefs.took(bucket, &info, sent_at);
+        if took != Took::Counts {
+            if took == Took::Behind {
+                self.client.doubt("its replicas do not follow");
+            }
             return Err(CallError::Refused {
                 code: "NOREPLICAS".to_owned(),
                 text: "it took a write that its replicas may never see".to_owned(),
