@@ -129,6 +129,10 @@ const fn loss(cause: LossCause) -> &'static str {
         LossCause::Evicted => "it evicted records: set `maxmemory-policy` to noeviction",
         LossCause::Malformed => "what it keeps of its own losses cannot be read",
         LossCause::NoScript => "its scripts were removed",
+        LossCause::Refused => {
+            "it refused writes for a time, in which another server may have taken those of others"
+        }
+        LossCause::Undone => "a promotion was undone: it is an earlier server again",
     }
 }
 
