@@ -11,6 +11,7 @@ use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::Need;
+use tidegate_core::position::Position;
 use tidegate_core::token::{Change, Component, Mark, Notice, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
 
@@ -250,6 +251,7 @@ impl<S: TokenStore> Reads<S> {
             kind: NoticeKind::PossiblyLost,
             lost,
             child: sample.epoch,
+            upto: Position::START,
             future: false,
         });
         Learned { handle, component, losses: losses.into_iter().collect(), wrote: false }

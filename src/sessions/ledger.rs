@@ -94,9 +94,10 @@ impl LossLedger {
         subject: Option<SubjectKey>,
     ) {
         let mut changed = false;
-        let is_told = |notice: &&Notice| tell.iter().any(|told| told.id() == notice.id());
+        let is_told =
+            |notice: &&Notice| tell.iter().any(|told| told.id().loss() == notice.id().loss());
         for notice in after.notices().filter(is_told) {
-            let known = before.notices().find(|own| own.id() == notice.id());
+            let known = before.notices().find(|own| own.id().loss() == notice.id().loss());
             let known = known.map(|own| own.kind);
             if known != Some(notice.kind) {
                 changed |= self.told(notice, known, subject);
@@ -113,7 +114,7 @@ impl LossLedger {
         known: Option<NoticeKind>,
         subject: Option<SubjectKey>,
     ) -> bool {
-        let Notice { partition, kind, lost, child, told_seconds } = *notice;
+        let Notice { partition, kind, lost, child, upto: _, told_seconds } = *notice;
         let mut losses = self.losses();
         let entry = losses.entry(LossKey { partition, lost, child }).or_default();
         if let Some(subject) = subject.filter(|_| known.is_none()) {
@@ -172,6 +173,7 @@ fn trim(losses: &mut BTreeMap<LossKey, Entry>, partition: PartitionId) {
 mod tests {
     use super::*;
     use tidegate_core::lineage::Life;
+    use tidegate_core::position::Position;
 
     const PARTITION: PartitionId = PartitionId::new(1);
 
@@ -181,7 +183,8 @@ mod tests {
 
     fn notice(kind: NoticeKind, lost: i64) -> Notice {
         let (lost, child) = (epoch(lost), epoch(lost + 1_000_000));
-        Notice { partition: PARTITION, kind, lost, child, told_seconds: 9 }
+        let (upto, told_seconds) = (Position::START, 9);
+        Notice { partition: PARTITION, kind, lost, child, upto, told_seconds }
     }
 
     fn holding(notices: &[Notice]) -> SessionToken {

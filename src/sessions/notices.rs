@@ -1,5 +1,6 @@
 //! Losses as they are told to a holder, and the text of their ids.
 
+use tidegate_core::position::Lsn;
 use tidegate_core::token::{Notice, NoticeId, PartitionId};
 use tidegate_core::trail::Loss;
 
@@ -10,24 +11,28 @@ pub fn losses_to_notices(
     told_seconds: u64,
 ) -> Vec<Notice> {
     let notice = |loss: &Loss| {
-        let Loss { kind, lost, child, future: _ } = *loss;
-        Notice { partition, kind, lost, child, told_seconds }
+        let Loss { kind, lost, child, upto, future: _ } = *loss;
+        Notice { partition, kind, lost, child, upto, told_seconds }
     };
     losses.iter().map(notice).collect()
 }
 
-/// The id of a notice as the API shows it: 16 hex digits.
+/// The id of a notice as the API shows it: 16 hex digits of the loss, and up to where it was told,
+/// where that is known.
 pub fn notice_id_text(id: NoticeId) -> String {
-    format!("{:016x}", id.value())
+    let (loss, upto) = (id.loss(), id.upto().scalar());
+    if upto == 0 { format!("{loss:016x}") } else { format!("{loss:016x}-{upto:x}") }
 }
 
-/// The id a text shows; `None` if it is not 16 hex digits.
+/// The id a text shows; `None` if [`notice_id_text`] writes no such text.
 pub fn parse_notice_id(text: &str) -> Option<NoticeId> {
-    let plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !plain {
-        return None;
-    }
-    u64::from_str_radix(text, 16).ok().map(NoticeId::new)
+    let (loss, upto) = text.split_once('-').unwrap_or((text, "0"));
+    let number = |digits: &str| {
+        let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|_| plain)
+    };
+    let id = NoticeId::new(number(loss)?, Lsn::new(number(upto)?).into());
+    (notice_id_text(id).eq_ignore_ascii_case(text)).then_some(id)
 }
 
 #[cfg(test)]
@@ -43,6 +48,11 @@ mod tests {
             "000000000000000g",
             "+000000000000001",
             "0x00000000000001",
+            "0000000000000001-",
+            "0000000000000001-0",
+            "0000000000000001-05",
+            "0000000000000001-10000000000000000",
+            "0000000000000001-5-5",
         ];
         for text in texts {
             assert_eq!(parse_notice_id(text), None, "{text:?}");
@@ -52,8 +62,10 @@ mod tests {
     #[test]
     fn ids_return() {
         for value in [0, 1, 0xABCD_0000_1234_5678, u64::MAX] {
-            let text = notice_id_text(NoticeId::new(value));
-            assert_eq!((text.len(), parse_notice_id(&text)), (16, Some(NoticeId::new(value))));
+            for upto in [0, 5, u64::MAX] {
+                let id = NoticeId::new(value, Lsn::new(upto).into());
+                assert_eq!(parse_notice_id(&notice_id_text(id)), Some(id));
+            }
         }
     }
 }

@@ -47,7 +47,8 @@ fn marked(key: ComponentKey, number: u64, mark: Mark) -> SessionToken {
 fn notice(number: u64) -> Notice {
     let kind = NoticeKind::PossiblyLost;
     let (lost, child) = (epoch(0), epoch(1 + number * 1_000_000));
-    Notice { partition: KEY.partition, kind, lost, child, told_seconds: 50 + number }
+    let (upto, told_seconds) = (at(number * 100), 50 + number);
+    Notice { partition: KEY.partition, kind, lost, child, upto, told_seconds }
 }
 
 async fn kept<S: TokenStore>(store: &S, key: SubjectKey, change: &Change) -> SessionToken {

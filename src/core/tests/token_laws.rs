@@ -65,12 +65,14 @@ fn key() -> impl Strategy<Value = ComponentKey> {
 /// One of eight losses, so that no more than eight meet.
 fn notice() -> impl Strategy<Value = Notice> {
     let kinds = [NoticeKind::PossiblyLost, NoticeKind::ObservedStateLost, NoticeKind::WriteLost];
-    (0..8_u32, prop::sample::select(kinds.to_vec()), 0..3_u64).prop_map(
-        |(loss, kind, told_seconds)| {
+    (0..8_u32, prop::sample::select(kinds.to_vec()), 0..3_u64, 0..3_u64).prop_map(
+        |(loss, kind, told_seconds, upto)| {
+            let upto = Lsn::new(upto).into();
             let start = i64::from(loss) * 3_000_000;
             let lost = Epoch::new(1, Life { start, reset: start });
             let child = Epoch::new(2, Life { start: start + 1, reset: start });
-            Notice { partition: PartitionId::new(loss), kind, lost, child, told_seconds }
+            let partition = PartitionId::new(loss);
+            Notice { partition, kind, lost, child, upto, told_seconds }
         },
     )
 }
@@ -162,10 +164,10 @@ impl Joined for SessionToken {
             Some(own) => own.is_at_least(component),
             None => self.overflow,
         });
-        let acknowledged = |id: NoticeId| self.acknowledged().any(|own| own == id);
+        let acknowledged = |id: NoticeId| self.acknowledged().any(|own| own.covers(id));
         let told = other.notices().all(|notice| {
             acknowledged(notice.id())
-                || self.notices().any(|own| own.id() == notice.id() && own.kind >= notice.kind)
+                || self.notices().any(|own| own.id().covers(notice.id()) && own.kind >= notice.kind)
         });
         components
             && told

@@ -232,12 +232,13 @@ impl TokenFields {
                 kind,
                 lost: epoch(&fields.lost),
                 child: epoch(&fields.child),
+                upto: Position::START,
                 told_seconds: fields.told_seconds,
             });
         }
         for id in &self.acknowledged {
             let id = u64::from_str_radix(id, 16).expect("hex digits");
-            token.acknowledge(NoticeId::new(id));
+            token.acknowledge(NoticeId::new(id, Position::START));
         }
         token
     }

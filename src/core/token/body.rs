@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! body      = version(1) flags issued epochs components notices acknowledged
-//! flags     = 1 byte: bit 0 overflow, bit 1 more
+//! flags     = 1 byte: bit 0 overflow, bit 1 more, bit 2 heard
 //! epochs    = count { start, reset - start, timeline }     each once, in storage order, each used
 //!             start: signed at the first, else the distance from the one before
 //! components= count { partition, system tag (4 bytes), head, marks }         by partition and tag
@@ -14,8 +14,10 @@
 //!             after, upto, saw: floor - x + 1, or 0 if absent
 //!             with bit 1 of the flags, led and flushed likewise; it is set if of some mark led is
 //!             not saw or flushed is known, and without it that is so of none
-//! notices   = count { partition, kind, lost epoch, child epoch, told }      by the id they give
-//! acknowledged = count { id (8 bytes) }                                     ascending
+//! notices   = count { partition, kind, lost epoch, child epoch, told }      by the loss they name
+//! acknowledged = count { loss (8 bytes) }                                   ascending
+//!             with bit 2 of the flags, up to where follows each of either; it is set if that is
+//!             the start for not all of them
 //! ```
 //!
 //! All numbers are LEB128 in their shortest form, signed ones folded (0, -1, 1, ...); bytes of
@@ -176,7 +178,8 @@ fn encode(token: &SessionToken, issued_seconds: u64, dropped: &BTreeSet<Componen
     writer.byte(VERSION);
     let more = kept().any(|(_, component)| component.marks().any(|(_, mark)| mark.tells_more()));
     let overflow = token.overflow || !dropped.is_empty();
-    writer.byte(u8::from(overflow) | u8::from(more) << 1);
+    let heard = tells_how_far(token);
+    writer.byte(u8::from(overflow) | u8::from(more) << 1 | u8::from(heard) << 2);
     writer.number(issued_seconds);
     write_epochs(&mut writer, &epochs);
     writer.count(kept().count());
@@ -190,12 +193,26 @@ fn encode(token: &SessionToken, issued_seconds: u64, dropped: &BTreeSet<Componen
         writer.count(place(&epochs, notice.lost));
         writer.count(place(&epochs, notice.child));
         writer.number(notice.told_seconds);
+        write_upto(&mut writer, notice.upto, heard);
     }
     writer.count(token.acknowledged().count());
     for id in token.acknowledged() {
-        writer.bytes(&id.value().to_le_bytes());
+        writer.bytes(&id.loss().to_le_bytes());
+        write_upto(&mut writer, id.upto(), heard);
     }
     writer.finish()
+}
+
+/// Says whether of some loss it is known how far it was told.
+pub(super) fn tells_how_far(token: &SessionToken) -> bool {
+    let told = token.notices().map(Notice::id).chain(token.acknowledged());
+    told.map(NoticeId::upto).any(|upto| upto != Position::START)
+}
+
+fn write_upto(writer: &mut Writer, upto: Position, heard: bool) {
+    if heard {
+        writer.number(upto.scalar());
+    }
 }
 
 fn place(epochs: &[Epoch], epoch: Epoch) -> usize {

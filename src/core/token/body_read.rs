@@ -3,7 +3,7 @@
 //! The form is described in `body`. It allocates only what it has read, never what a count claims,
 //! and says nothing of what a token means.
 
-use super::body::VERSION;
+use super::body::{VERSION, tells_how_far};
 use super::body_bytes::Reader;
 use super::session_token::{COMPONENTS_MAX, MARKS_MAX, NOTICES_MAX};
 use super::{
@@ -23,7 +23,7 @@ pub(super) fn read(bytes: &[u8], limits: BodyLimits) -> Result<(SessionToken, u6
     if version != VERSION {
         return Err(BodyError::Version { version });
     }
-    Body { reader, epochs: Few::none(), more: false }.token(limits)
+    Body { reader, epochs: Few::none(), more: false, heard: false }.token(limits)
 }
 
 fn known<T>(read: Option<T>, part: &'static str) -> Result<T, BodyError> {
@@ -51,6 +51,8 @@ struct Body<'a> {
     epochs: Few<(Epoch, bool)>,
     /// Its marks tell where they were read and what was flushed.
     more: bool,
+    /// Its notices tell how far they go.
+    heard: bool,
 }
 
 impl Body<'_> {
@@ -71,10 +73,13 @@ impl Body<'_> {
         let notices = known(self.read_notices(), "notices")?;
         known(self.read_acknowledged(&mut token), "acknowledged ids")?;
         for notice in &notices {
-            if token.acknowledged().any(|id| id == notice.id()) {
+            if token.acknowledged().any(|id| id.covers(notice.id())) {
                 return Err(BodyError::Malformed { part: "notices" });
             }
             token.tell(*notice);
+        }
+        if self.heard && !tells_how_far(&token) {
+            return Err(BodyError::Malformed { part: "flags" });
         }
         if self.epochs.iter().any(|(_, used)| !used) {
             return Err(BodyError::Malformed { part: "epochs" });
@@ -87,8 +92,9 @@ impl Body<'_> {
 
     /// Says whether something was dropped.
     fn flags(&mut self) -> Option<bool> {
-        let flags = self.reader.byte().filter(|flags| flags >> 2 == 0)?;
+        let flags = self.reader.byte().filter(|flags| flags >> 3 == 0)?;
         self.more = flags & 2 == 2;
+        self.heard = flags & 4 == 4;
         Some(flags & 1 == 1)
     }
 
@@ -180,8 +186,10 @@ impl Body<'_> {
             let kind = kind_of(self.reader.byte()?)?;
             let (lost, child) = (self.epoch()?, self.epoch()?);
             let told_seconds = self.reader.number()?;
-            let notice = Notice { partition, kind, lost, child, told_seconds };
-            if notices.last().is_some_and(|before| before.id() >= notice.id()) {
+            let upto = self.upto()?;
+            let notice = Notice { partition, kind, lost, child, upto, told_seconds };
+            let loss = notice.id().loss();
+            if notices.last().is_some_and(|before| before.id().loss() >= loss) {
                 return None;
             }
             notices.push(notice);
@@ -191,15 +199,23 @@ impl Body<'_> {
 
     fn read_acknowledged(&mut self, token: &mut SessionToken) -> Option<()> {
         let count = self.reader.count().filter(|count| *count <= NOTICES_MAX)?;
-        let mut before: Option<NoticeId> = None;
+        let mut before: Option<u64> = None;
         for _ in 0..count {
-            let id = NoticeId::new(u64::from_le_bytes(self.reader.array()?));
-            if before.is_some_and(|before| before >= id) {
+            let loss = u64::from_le_bytes(self.reader.array()?);
+            if before.is_some_and(|before| before >= loss) {
                 return None;
             }
-            before = Some(id);
-            token.acknowledge(id);
+            before = Some(loss);
+            let upto = self.upto()?;
+            token.acknowledge(NoticeId::new(loss, upto));
         }
         Some(())
+    }
+
+    fn upto(&mut self) -> Option<Position> {
+        if !self.heard {
+            return Some(Position::START);
+        }
+        self.reader.number().map(|upto| Lsn::new(upto).into())
     }
 }

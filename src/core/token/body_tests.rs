@@ -49,6 +49,7 @@ fn notice(partition: u32, start: i64) -> Notice {
         kind: NoticeKind::WriteLost,
         lost: epoch(1, start - 5_000_000),
         child: epoch(2, start),
+        upto: Position::START,
         told_seconds: ISSUED,
     }
 }
@@ -133,9 +134,35 @@ fn a_notice_that_was_acknowledged_is_refused() {
     let mut token = SessionToken::new();
     token.tell(notice(1, 1_730_000_000_000_000));
     let told = token.encode(ISSUED);
-    let id = notice(1, 1_730_000_000_000_000).id().value();
+    let id = notice(1, 1_730_000_000_000_000).id().loss();
     let both = [&told[..told.len() - 1], &[1], &id.to_le_bytes()].concat();
     assert_eq!(malformed(&both), "notices");
+}
+
+#[test]
+fn how_far_a_loss_was_told_is_kept_where_it_is_known() {
+    let mut token = SessionToken::new();
+    token.tell(notice(1, 1_730_000_000_000_000));
+    let unknown = token.encode(ISSUED);
+    let far = Notice { upto: at(500), ..notice(1, 1_730_000_000_000_000) };
+    token.tell(far);
+    token.acknowledge(NoticeId::new(9, at(7)));
+    let known = token.encode(ISSUED);
+    assert_eq!((unknown[1], known[1]), (0, 4));
+    assert_eq!(SessionToken::decode(&known, LIMITS).expect("a token").0, token);
+    token.acknowledge(NoticeId::new(far.id().loss(), at(499)));
+    assert_eq!(token.notices().collect::<Vec<_>>(), [&far], "more was told than it heard of");
+    token.acknowledge(far.id());
+    assert_eq!(token.notices().count(), 0);
+    token.tell(Notice { upto: at(400), ..far });
+    assert_eq!(token.notices().count(), 0, "it has heard of more");
+    let later = Notice { upto: at(501), ..far };
+    token.tell(later);
+    assert_eq!(token.notices().collect::<Vec<_>>(), [&later]);
+    let mut claims = unknown;
+    claims[1] = 4;
+    claims.insert(claims.len() - 1, 0);
+    assert_eq!(malformed(&claims), "flags");
 }
 
 #[test]
@@ -205,7 +232,7 @@ fn notices_outlast_components_and_acknowledged_ids() {
     let mut token = session(2);
     for month in 0..4 {
         token.tell(notice(1, 1_730_000_000_000_000 + month * 2_592_000_000_000));
-        token.acknowledge(NoticeId::new(month.cast_unsigned()));
+        token.acknowledge(NoticeId::new(month.cast_unsigned(), Position::START));
     }
     let kept = |max_bytes| {
         let bytes = token.encode_within(ISSUED, max_bytes);

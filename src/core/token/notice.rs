@@ -2,10 +2,15 @@
 
 use super::PartitionId;
 use crate::lineage::Epoch;
+use crate::position::Position;
 
-/// Names one loss: the same at every instance, and larger for a later failover.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NoticeId(u64);
+/// Names one loss, the same at every instance and larger for a later failover, and up to where of
+/// the lost epoch it was told: whoever acknowledges it has heard of no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoticeId {
+    loss: u64,
+    upto: Position,
+}
 
 /// What was lost, gravest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,24 +34,37 @@ pub struct Notice {
     pub lost: Epoch,
     /// The epoch that goes on without it.
     pub child: Epoch,
+    /// The end of what the holder knew of the lost epoch; the start, where that is not known.
+    pub upto: Position,
     /// When it was first told, in seconds since 1970.
     pub told_seconds: u64,
 }
 
 impl NoticeId {
-    /// Wraps eight bytes, as tokens and stores keep them.
-    pub const fn new(value: u64) -> Self {
-        Self(value)
+    /// The loss of eight bytes, as tokens and stores keep them, told up to a position.
+    pub const fn new(loss: u64, upto: Position) -> Self {
+        Self { loss, upto }
     }
 
-    /// The eight bytes as a number.
-    pub const fn value(self) -> u64 {
-        self.0
+    /// The eight bytes of the loss as a number.
+    pub const fn loss(self) -> u64 {
+        self.loss
+    }
+
+    /// Up to where it was told.
+    pub const fn upto(self) -> Position {
+        self.upto
+    }
+
+    /// Says whether who heard of this has heard of `other`.
+    pub const fn covers(self, other: Self) -> bool {
+        self.loss == other.loss && self.upto.covers(other.upto)
     }
 }
 
 impl Notice {
-    /// The id of this loss: derived from partition, lost epoch and child epoch alone.
+    /// The id of this loss, derived from partition, lost epoch and child epoch alone, as far as it
+    /// is told.
     ///
     /// The high half is the second in which the child's leader started, so that the largest ids are
     /// the latest losses; the low half is a hash of all three.
@@ -60,14 +78,15 @@ impl Notice {
         }
         let newest = self.child.life.start.max(self.child.life.reset);
         let seconds = u64::try_from(newest / 1_000_000).unwrap_or(0) & 0xFFFF_FFFF;
-        NoticeId(seconds << 32 | hash.folded())
+        NoticeId::new(seconds << 32 | hash.folded(), self.upto)
     }
 
-    /// The same loss told twice: the graver kind, first told at the earlier time.
+    /// The same loss told twice: the graver kind, as far as either, first told at the earlier time.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         Self {
             kind: self.kind.max(other.kind),
+            upto: self.upto.join(other.upto),
             told_seconds: self.told_seconds.min(other.told_seconds),
             ..self
         }

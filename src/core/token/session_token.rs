@@ -4,11 +4,12 @@
 //! when another covers it, when it became a notice, or when it is the fifth, and then a flag says
 //! that something is missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Mark, Notice, NoticeId};
 use crate::few::Few;
 use crate::lineage::{Epoch, SystemId};
+use crate::position::Position;
 
 /// Marks a component keeps; one more leaves it unresolved.
 pub(crate) const MARKS_MAX: usize = 4;
@@ -136,8 +137,10 @@ pub struct SessionToken {
     pub overflow: bool,
     /// Each key once, in order; one as a rule, which lies in place.
     components: Few<(ComponentKey, Component)>,
-    notices: BTreeMap<NoticeId, Notice>,
-    acknowledged: BTreeSet<NoticeId>,
+    /// By their losses.
+    notices: BTreeMap<u64, Notice>,
+    /// Losses, and how far of each the holder has heard.
+    acknowledged: BTreeMap<u64, Position>,
 }
 
 impl SessionToken {
@@ -147,7 +150,7 @@ impl SessionToken {
             overflow: false,
             components: Few::none(),
             notices: BTreeMap::new(),
-            acknowledged: BTreeSet::new(),
+            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -197,7 +200,7 @@ impl SessionToken {
 
     /// Ids acknowledged lately.
     pub fn acknowledged(&self) -> impl Iterator<Item = NoticeId> + '_ {
-        self.acknowledged.iter().copied()
+        self.acknowledged.iter().map(|(loss, upto)| NoticeId::new(*loss, *upto))
     }
 
     /// Joins a component in.
@@ -250,23 +253,27 @@ impl SessionToken {
         }
     }
 
-    /// Adds a notice unless it was acknowledged; the gravest kind stands.
+    /// Adds a notice unless as much was acknowledged; the gravest kind stands.
     pub fn tell(&mut self, notice: Notice) {
         let id = notice.id();
-        if self.acknowledged.contains(&id) {
+        let heard = self.acknowledged.get(&id.loss());
+        if heard.is_some_and(|upto| upto.covers(id.upto())) {
             return;
         }
-        let joined = self.notices.get(&id).map_or(notice, |own| own.join(notice));
-        self.notices.insert(id, joined);
+        let joined = self.notices.get(&id.loss()).map_or(notice, |own| own.join(notice));
+        self.notices.insert(id.loss(), joined);
         while self.notices.len() > NOTICES_MAX {
             self.notices.pop_first();
         }
     }
 
-    /// Takes a notice out for good.
+    /// Takes a notice out for good, as far as it was heard of.
     pub fn acknowledge(&mut self, id: NoticeId) {
-        self.notices.remove(&id);
-        self.acknowledged.insert(id);
+        if self.notices.get(&id.loss()).is_some_and(|notice| id.covers(notice.id())) {
+            self.notices.remove(&id.loss());
+        }
+        let heard = self.acknowledged.entry(id.loss()).or_insert(id.upto());
+        *heard = heard.join(id.upto());
         while self.acknowledged.len() > NOTICES_MAX {
             self.acknowledged.pop_first();
         }

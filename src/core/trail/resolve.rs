@@ -107,6 +107,8 @@ pub struct Loss {
     pub lost: Epoch,
     /// The epoch that goes on without it.
     pub child: Epoch,
+    /// The end of what the session knew of the lost epoch; the start, where that is not known.
+    pub upto: Position,
     /// The mark lay beyond what its own leader had: a position from nowhere.
     pub future: bool,
 }
@@ -244,8 +246,8 @@ impl Work<'_, '_> {
                 self.ready.raise.drop.push((*key, epoch, mark));
                 if !upgraded && (mark.has_write() || mark.saw.is_some()) {
                     let kind = NoticeKind::PossiblyLost;
-                    let (lost, child) = (epoch, sample.epoch);
-                    self.ready.losses.push(Loss { kind, lost, child, future: false });
+                    let (lost, child, upto) = (epoch, sample.epoch, mark.floor);
+                    self.ready.losses.push(Loss { kind, lost, child, upto, future: false });
                 }
             }
         }
@@ -337,7 +339,8 @@ impl Work<'_, '_> {
                 self.ready.raise.drop.push((self.asked.key, epoch, mark));
                 self.join(epoch, kept);
                 let kind = NoticeKind::PossiblyLost;
-                self.ready.losses.push(Loss { kind, lost: epoch, child: epoch, future: true });
+                let (lost, child, upto) = (epoch, epoch, mark.floor);
+                self.ready.losses.push(Loss { kind, lost, child, upto, future: true });
             }
         }
     }
@@ -372,7 +375,8 @@ impl Work<'_, '_> {
         self.join(sample.epoch, replacement(&mark, sample, kept, at_most));
         if let Some(kind) = kind {
             let child = self.line.child_of(epoch, sample.epoch);
-            self.ready.losses.push(Loss { kind, lost: epoch, child, future: false });
+            let (lost, upto) = (epoch, mark.floor);
+            self.ready.losses.push(Loss { kind, lost, child, upto, future: false });
         }
     }
 

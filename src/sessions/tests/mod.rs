@@ -188,5 +188,5 @@ fn joined(tokens: &[SessionToken]) -> SessionToken {
 
 fn lost_in(partition: PartitionId) -> Notice {
     let (kind, lost, child) = (NoticeKind::WriteLost, epoch(1), epoch(2));
-    Notice { partition, kind, lost, child, told_seconds: 9 }
+    Notice { partition, kind, lost, child, upto: lsn(0), told_seconds: 9 }
 }

@@ -218,3 +218,23 @@ async fn a_notice_is_told_until_it_is_acknowledged_and_never_again() {
     let other = world.holder("", &[carried]).await;
     assert_eq!(world.sessions.resolve_session(&other).notices, [lost_in(P1)]);
 }
+
+#[tokio::test]
+async fn a_write_past_what_was_acknowledged_as_lost_is_told_again() {
+    let world = world();
+    let upto = |end| Notice { upto: lsn(end), ..lost_in(P1) };
+    let tells = async |token: &[String], end: u64| {
+        let holder = world.holder("alice", token).await;
+        let change = Change { tell: vec![upto(end)], ..Change::default() };
+        world.sessions.commit(&holder, change, READ_ALL).await.expect("it answers")
+    };
+    let token = [world.sealed(&wrote(KEY1, 9))];
+    let first = tells(&token, 9).await;
+    assert_eq!(first.notices, [upto(9)]);
+    let carried = [first.token];
+    let holder = world.holder("alice", &carried).await;
+    let token = world.sessions.acknowledge(&holder, &[upto(9).id()]).await.expect("it answers");
+    let carried = [token];
+    assert_eq!(tells(&carried, 8).await.notices, [], "it heard of more");
+    assert_eq!(tells(&carried, 10).await.notices, [upto(10)], "a leader that was lost took more");
+}

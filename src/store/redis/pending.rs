@@ -197,7 +197,8 @@ mod tests {
         let pending = pending(9);
         let child = Epoch::new(2, Life { start: 9, reset: 9 });
         let (kind, lost) = (NoticeKind::PossiblyLost, EPOCH);
-        let notice = Notice { partition: KEY.partition, kind, lost, child, told_seconds: 5 };
+        let (partition, upto, told_seconds) = (KEY.partition, Lsn::new(9).into(), 5);
+        let notice = Notice { partition, kind, lost, child, upto, told_seconds };
         pending.add(ALICE, &Change { tell: vec![notice], ..Change::default() }).expect("room");
         let acknowledge = vec![notice.id()];
         let all = pending.add(ALICE, &Change { acknowledge, ..Change::default() }).expect("room");

@@ -30,7 +30,8 @@ corners! {
     NoRoom => "dropped for size",
     /// What was read could not be placed in any epoch: the session demands a fresh read instead.
     NoMark => "no mark could be made of it",
-    /// Recorded after a loss of the same failover was acknowledged.
+    /// Recorded after a loss of the same failover was acknowledged that reached as far, or of which
+    /// nobody knew how far.
     AfterAcknowledgement => "recorded after its loss was acknowledged",
     /// A ninth notice while eight wait to be acknowledged: the eight of the latest failovers stay.
     NinthNotice => "a ninth notice not acknowledged",

@@ -31,7 +31,6 @@ pub(crate) use reads::ReadCheck;
 use restored::Restored;
 
 use tidegate_core::lineage::{Epoch, Incarnation, Life, SystemId};
-use tidegate_core::token::NoticeId;
 use tidegate_core::views::Observation;
 
 use crate::trace::Trace;
@@ -59,7 +58,7 @@ pub(crate) struct Check {
     /// Commits acknowledged, in order of time.
     pub(crate) acknowledged: Vec<(u64, Rec)>,
     /// The losses behind the notices that were acknowledged.
-    pub(crate) losses: BTreeMap<NoticeId, (Epoch, Epoch)>,
+    pub(crate) losses: BTreeMap<u64, (Epoch, Epoch)>,
     /// When a fault last began or ended.
     pub(crate) fault_until: u64,
     /// Lives of running servers that were taken back, and when each instance saw them since.

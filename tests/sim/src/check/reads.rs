@@ -1,6 +1,7 @@
 //! Answers of reads: whoever is named must have what is promised of it.
 
 use tidegate_core::lineage::Epoch;
+use tidegate_core::position::{Lsn, Position};
 use tidegate_core::routing::Guarantee;
 use tidegate_core::token::SessionToken;
 
@@ -138,11 +139,14 @@ impl Check {
             return Some(why);
         }
         let told_before = read.holder.acknowledged().any(|id| {
-            self.losses.get(&id).is_some_and(|(gone, child)| {
+            self.losses.get(&id.loss()).is_some_and(|(gone, child)| {
                 let of_it = dep.epoch == Some(*gone)
                     || world.tree.is_in(dep.tip, world.line(*gone))
                     || (gone.timeline == 0 && dep.life == Some(gone.life));
-                of_it && !world.tree.is_in(dep.tip, world.line(*child))
+                // It was told of as much, or nobody knew how much.
+                let end = Position::from(Lsn::new(world.tree.record(dep.tip).end));
+                let heard = id.upto() == Position::START || id.upto().covers(end);
+                of_it && heard && !world.tree.is_in(dep.tip, world.line(*child))
             })
         });
         (lost && told_before).then_some(Corner::AfterAcknowledgement)

@@ -19,7 +19,7 @@ impl Check {
     /// Takes in what a session was told: what is gone with that loss is not missed any more.
     pub(crate) fn told(&mut self, notices: &[Notice], deps: &mut Deps, world: &World) {
         for notice in notices {
-            self.losses.insert(notice.id(), (notice.lost, notice.child));
+            self.losses.insert(notice.id().loss(), (notice.lost, notice.child));
             *self.figures.notices.entry(kind_name(notice.kind)).or_default() += 1;
             take_out(notice, deps, true, world);
         }

@@ -83,8 +83,8 @@ pub(crate) async fn judged(
 
 pub(crate) fn losses_to_notices(losses: &[Loss], told_seconds: u64) -> Vec<Notice> {
     let notice = |loss: &Loss| {
-        let Loss { kind, lost, child, future: _ } = *loss;
-        Notice { partition: PARTITION, kind, lost, child, told_seconds }
+        let Loss { kind, lost, child, upto, future: _ } = *loss;
+        Notice { partition: PARTITION, kind, lost, child, upto, told_seconds }
     };
     losses.iter().map(notice).collect()
 }

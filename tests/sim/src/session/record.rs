@@ -6,6 +6,7 @@ use tidegate_core::evidence::{Evidence, EvidenceKind};
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::{Event, Need};
+use tidegate_core::position::Position;
 use tidegate_core::token::{Change, Component, Mark, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
 
@@ -213,6 +214,7 @@ async fn from_leader(sim: &Sim, at: usize, since: Instant, read_in: Option<Epoch
         kind: NoticeKind::PossiblyLost,
         lost,
         child: sample.epoch,
+        upto: Position::START,
         future: false,
     });
     Learned {

@@ -27,9 +27,11 @@ impl State {
         let leader = self.leader_epoch(at);
         let now = self.now;
         // What was acknowledged before is not told again.
-        let told = |notice: &&Notice| committed.notices.iter().any(|one| one.id() == notice.id());
+        let told =
+            |notice: &&Notice| committed.notices.iter().any(|one| one.id().covers(notice.id()));
         let why = |notice: &Notice| {
-            let acknowledged = committed.merged.acknowledged().any(|id| id == notice.id());
+            let mut heard = committed.merged.acknowledged();
+            let acknowledged = heard.any(|id| id.covers(notice.id()));
             let full = committed.merged.notices().count() == NOTICES_MAX;
             let ninth = full.then_some(Corner::NinthNotice);
             if acknowledged { Some(Corner::AfterAcknowledgement) } else { ninth }
@@ -52,9 +54,9 @@ impl State {
                 holder.untold(notice, why, world);
             }
         }
-        own.notices.extend(committed.notices.iter().map(Notice::id));
-        own.notices.sort_unstable();
-        own.notices.dedup();
+        let told = committed.notices.iter().map(Notice::id);
+        let new: Vec<_> = told.filter(|id| !own.notices.contains(id)).collect();
+        own.notices.extend(new);
     }
 
     /// Looks at each loss that a call judged, by what was known then.
