@@ -59,9 +59,6 @@ pub(super) async fn wire(
     telemetry: &Telemetry,
     (stop, halt): (&CancellationToken, &CancellationToken),
 ) -> Result<Wired> {
-    if let StoreKind::Redis(_) = config.store.kind {
-        anyhow::bail!("`store.kind`: `redis` is not wired yet; use `memory` with one instance");
-    }
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock).await?);
     let looks = Arc::new(Looks::new(sessions.store().beliefs(), guards, clock));
