@@ -7,7 +7,6 @@
 
 #![expect(clippy::expect_used, reason = "a tool that is missing is a failed test")]
 #![expect(clippy::print_stdout, reason = "a run shows what the set did")]
-#![expect(clippy::disallowed_methods, reason = "processes outside of this one are waited for")]
 
 #[path = "deploy/compose.rs"]
 mod compose;

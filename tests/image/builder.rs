@@ -105,6 +105,8 @@ impl Image {
         build.arg("--volume").arg(format!("{}:/src/target", cache.display()));
         build.args(["--tag", IMAGE, "--file"]).arg(Path::new(ROOT).join("deploy/Dockerfile"));
         runs(build.arg(ROOT));
+        // What had the name before is of no use to anybody.
+        runs(buildah("rmi").arg("--prune"));
         Self
     }
 
