@@ -1,4 +1,5 @@
-//! Acceptance scenarios S01 to S06 on real servers: a leader, two standbys and the real service.
+//! Acceptance scenarios S01 to S06, S13 and S14 on real servers: a leader, two standbys, the real
+//! service, and for some of them two instances with a real Redis.
 //!
 //! In each, the row read on the named server decides, not the answer; and the same read without
 //! what the scenario is about is seen to go wrong. Nothing here tests a part by itself.
@@ -8,6 +9,8 @@
 
 #[path = "scenarios/bench.rs"]
 mod bench;
+#[path = "scenarios/pair.rs"]
+mod pair;
 #[path = "scenarios/s01_read_your_writes.rs"]
 mod s01_read_your_writes;
 #[path = "scenarios/s02_monotonic_reads.rs"]
@@ -20,6 +23,10 @@ mod s04_budget_exhausted;
 mod s05_cross_device;
 #[path = "scenarios/s06_queue_message.rs"]
 mod s06_queue_message;
+#[path = "scenarios/s13_redis_killed.rs"]
+mod s13_redis_killed;
+#[path = "scenarios/s14_two_instances.rs"]
+mod s14_two_instances;
 #[path = "scenarios/session.rs"]
 mod session;
 

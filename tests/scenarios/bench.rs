@@ -28,6 +28,9 @@ use tonic::transport::Channel;
 
 use crate::session::Session;
 
+/// A connection to a service.
+pub(crate) type Routing = RoutingServiceClient<Channel>;
+
 /// How often an idle service asks a node.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -42,6 +45,11 @@ pub(crate) struct Commit {
 }
 
 impl Commit {
+    /// What its connection captured.
+    pub(crate) fn capture(&self) -> &str {
+        &self.capture
+    }
+
     /// What is recorded of it.
     pub(crate) fn position(&self) -> Position {
         position_in(&self.capture)
@@ -62,7 +70,7 @@ pub(crate) struct Bench {
     pub(crate) service: Service,
     pub(crate) stall: Stall,
     pub(crate) clock: Clock,
-    routing: RoutingServiceClient<Channel>,
+    routing: Routing,
     by_address: BTreeMap<String, Client>,
 }
 
@@ -211,9 +219,22 @@ impl Bench {
         Truth { found: row.get(0), incarnation: row.get(1), in_recovery: row.get(2) }
     }
 
+    /// The connection to the service.
+    pub(crate) fn routing(&self) -> Routing {
+        self.routing.clone()
+    }
+
     /// A client of the service, with a pool of its own.
     pub(crate) async fn client(&self) -> (tidegate_client::Client, DirectPool) {
-        let options = ClientOptions::new(self.service.endpoint());
+        self.client_of(self.service.endpoint()).await
+    }
+
+    /// A client of any service, with a pool of its own.
+    pub(crate) async fn client_of(
+        &self,
+        endpoint: String,
+    ) -> (tidegate_client::Client, DirectPool) {
+        let options = ClientOptions::new(endpoint);
         let client = tidegate_client::Client::connect(options).await.expect("it listens");
         let mut config = tokio_postgres::Config::new();
         config.user("postgres").dbname(DATABASE);

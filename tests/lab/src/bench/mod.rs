@@ -5,6 +5,7 @@
 //! - `decision`: one decision in the core, and its allocations
 //! - `wake`: many waits released at once
 //! - `stage`: servers, service and sessions
+//! - `store`: sessions whose records lie in Redis
 //! - `spread`: what repeated measurements say together
 //!
 //! Sides that are compared take turns on one machine, so that whatever else it does befalls both.
@@ -16,6 +17,7 @@ mod load;
 mod rows;
 pub mod spread;
 mod stage;
+mod store;
 mod usage;
 mod wake;
 
@@ -89,7 +91,7 @@ async fn rest(options: Options, stage: &mut Stage, claims: &mut Claims) -> Resul
     line(&format!("{} unary waits of {connections} clients, likewise", connections * each));
     let woken = wake::unary(stage, connections, each).await?;
     rows::woken(claims, "of unary calls", u64::from(connections * each), woken);
-    Ok(())
+    store::measure(options, stage, claims).await
 }
 
 /// An old page must not be taken for this run's.

@@ -55,49 +55,25 @@ impl Stage {
 
     async fn fill(&mut self) -> Result<()> {
         let mut client = self.client().await?;
-        let (mut tokens, mut captures) = (Vec::new(), Vec::new());
-        for _ in 0..WRITES {
-            let capture = self.write().await?;
-            tokens.push(record(&mut client, &capture).await?);
-            captures.push(capture);
+        let captures = self.captures().await?;
+        let mut tokens = Vec::new();
+        for capture in &captures {
+            tokens.push(record(&mut client, capture).await?);
         }
         self.tokens = tokens.into();
-        let asks = (0..self.sessions).zip(captures.into_iter().cycle()).map(|(number, capture)| {
-            let session = v1::Session { subject: subject(number), ..v1::Session::default() };
-            let observed = Some(Observed::Evidence(capture));
-            let record = v1::RecordRequest {
-                session: Some(session),
-                observed,
-                ..v1::RecordRequest::default()
-            };
-            let frame = Some(Ask::Record(record));
-            v1::RouteRequest { correlation: u64::from(number), frame }
-        });
-        // A slow reader must not be asked for more than it has room for.
-        let room = Arc::new(tokio::sync::Semaphore::new(FILL_IN_FLIGHT));
-        let asking = Arc::clone(&room);
-        let asks = futures::stream::iter(asks.collect::<Vec<_>>()).then(move |ask| {
-            let room = Arc::clone(&asking);
-            async move {
-                if let Ok(place) = room.acquire().await {
-                    place.forget();
-                }
-                ask
-            }
-        });
-        let mut answers = client.route(asks).await?.into_inner();
-        let mut recorded = 0;
-        while let Some(answer) = answers.message().await? {
-            match answer.frame {
-                Some(Answer::Record(_)) => recorded += 1,
-                other => bail!("a session could not be recorded: {other:?}"),
-            }
-            room.add_permits(1);
+        fill(&mut client, captures, self.sessions).await
+    }
+
+    /// Writes some rows; what `capture()` says of them.
+    ///
+    /// # Errors
+    /// When the leader refuses.
+    pub(super) async fn captures(&mut self) -> Result<Vec<String>> {
+        let mut captures = Vec::new();
+        for _ in 0..WRITES {
+            captures.push(self.write().await?);
         }
-        if recorded != self.sessions {
-            bail!("{recorded} of {} sessions were recorded", self.sessions);
-        }
-        Ok(())
+        Ok(captures)
     }
 
     /// A client of the service, on a connection of its own.
@@ -222,8 +198,49 @@ impl Stage {
     }
 }
 
-fn subject(number: u32) -> String {
+/// The name of a session.
+pub(super) fn subject(number: u32) -> String {
     format!("user-{number:08}")
+}
+
+/// Records one of these writes for each of so many subjects.
+///
+/// # Errors
+/// When the service does not take them all.
+pub(super) async fn fill(client: &mut Client, captures: Vec<String>, sessions: u32) -> Result<()> {
+    let asks = (0..sessions).zip(captures.into_iter().cycle()).map(|(number, capture)| {
+        let session = v1::Session { subject: subject(number), ..v1::Session::default() };
+        let observed = Some(Observed::Evidence(capture));
+        let record =
+            v1::RecordRequest { session: Some(session), observed, ..v1::RecordRequest::default() };
+        let frame = Some(Ask::Record(record));
+        v1::RouteRequest { correlation: u64::from(number), frame }
+    });
+    // A slow reader must not be asked for more than it has room for.
+    let room = Arc::new(tokio::sync::Semaphore::new(FILL_IN_FLIGHT));
+    let asking = Arc::clone(&room);
+    let asks = futures::stream::iter(asks.collect::<Vec<_>>()).then(move |ask| {
+        let room = Arc::clone(&asking);
+        async move {
+            if let Ok(place) = room.acquire().await {
+                place.forget();
+            }
+            ask
+        }
+    });
+    let mut answers = client.route(asks).await?.into_inner();
+    let mut recorded = 0;
+    while let Some(answer) = answers.message().await? {
+        match answer.frame {
+            Some(Answer::Record(_)) => recorded += 1,
+            other => bail!("a session could not be recorded: {other:?}"),
+        }
+        room.add_permits(1);
+    }
+    if recorded != sessions {
+        bail!("{recorded} of {sessions} sessions were recorded");
+    }
+    Ok(())
 }
 
 /// Records a capture for nobody in particular; the token of that session.

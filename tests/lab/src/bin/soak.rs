@@ -12,7 +12,7 @@ use tidegate_lab::soak::{Length, Options, Suites, run};
 const ROUNDS_MAX: u64 = 20_000;
 const MINUTES_MAX: u64 = 24 * 60;
 
-/// Plays failovers, in random order, under a hundred sessions, and checks every promise.
+/// Plays what befalls servers, in random order, under a hundred sessions, and checks every promise.
 ///
 /// What was really lost is read on the servers themselves and held against what Tidegate said.
 /// Every claim goes to target/soak-SUITE.json, those of all suites of the run to target/soak.json.
@@ -26,6 +26,7 @@ Examples:
   make soak SUITE=failover MINUTES=60    as many rounds as fit
   make soak ARGS='--seed 42'             the schedule of an earlier run
   make soak SUITE=failover ARGS=--ordinary   50 failovers that need no operator
+  make soak SUITE=store ROUNDS=20        each fault of the store 20 times
 
 Exit codes: 0 every claim holds, 1 one does not, 2 wrong arguments."
 )]
@@ -33,7 +34,7 @@ struct Arguments {
     /// What is played: a suite, or `all` of them.
     #[arg(long, default_value = "all")]
     suite: Suites,
-    /// Rounds of each suite. Default: what its claims need.
+    /// Rounds of each suite; of the store, of each fault. Default: what its claims need.
     #[arg(long, conflicts_with = "minutes")]
     #[arg(value_parser = value_parser!(u64).range(1..=ROUNDS_MAX))]
     rounds: Option<u64>,

@@ -2,11 +2,13 @@
 //!
 //! - `failover`: crashes, promotions, rejoins and gaps under a hundred sessions
 //! - `patroni::soak`: a real Patroni switches over and replaces what was killed
+//! - `store`: a shared Redis fails over, forgets, stands still, under two instances
 //!
 //! Each suite claims by itself; this only runs them and writes the pages. A new suite is a value of
 //! [`Suite`] with its two lines below.
 
 pub mod failover;
+pub mod store;
 
 use std::fmt::Display;
 use std::fs;
@@ -28,11 +30,13 @@ pub enum Suite {
     Failover,
     /// Those of a real Patroni.
     Patroni,
+    /// What befalls a shared store.
+    Store,
 }
 
 impl Suite {
     /// Every suite, in the order in which all of them are played.
-    pub const ALL: [Self; 2] = [Self::Failover, Self::Patroni];
+    pub const ALL: [Self; 3] = [Self::Failover, Self::Patroni, Self::Store];
 
     /// What it is called.
     #[must_use]
@@ -40,6 +44,7 @@ impl Suite {
         match self {
             Self::Failover => "failover",
             Self::Patroni => "patroni",
+            Self::Store => "store",
         }
     }
 
@@ -47,6 +52,7 @@ impl Suite {
         match self {
             Self::Failover => failover::soak(options, claims).await,
             Self::Patroni => patroni::soak::soak(options, claims).await,
+            Self::Store => store::soak(options, claims).await,
         }
     }
 }
@@ -75,7 +81,7 @@ impl FromStr for Suites {
 pub enum Length {
     /// As long as its claims need.
     Usual,
-    /// So many rounds.
+    /// So many rounds; of the suite of the store, of each fault.
     Rounds(u64),
     /// No round begins after so long.
     Time(Duration),
