@@ -8,6 +8,7 @@ mod status;
 use std::fmt;
 use std::future::Future;
 use std::hash::{Hash, Hasher};
+use std::pin::Pin;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -348,6 +349,24 @@ pub struct FactError {
     pub place: String,
     /// What happened and what to do.
     pub text: String,
+}
+
+/// What an exchange of facts will have brought.
+pub type Exchanged<'a> = Pin<Box<dyn Future<Output = Result<Facts, FactError>> + Send + 'a>>;
+
+/// Shares the facts of each partition among instances.
+pub trait FactSharer: fmt::Debug + Send + Sync + 'static {
+    /// Joins `own` into what is kept for all of them; brings what is kept then. `nodes` are as for
+    /// [`FactStore::load`].
+    fn exchange<'a>(
+        &'a self,
+        partition: PartitionId,
+        nodes: &'a [String],
+        own: &'a Facts,
+    ) -> Exchanged<'a>;
+
+    /// What befalls that which keeps them.
+    fn watch(&self) -> broadcast::Receiver<StoreHappened>;
 }
 
 /// Keeps the facts of each partition across restarts.

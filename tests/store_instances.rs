@@ -8,6 +8,8 @@
 
 #[path = "store_instances/down.rs"]
 mod down;
+#[path = "store_instances/facts.rs"]
+mod facts;
 #[path = "store_instances/shared.rs"]
 mod shared;
 #[path = "store_instances/stage.rs"]

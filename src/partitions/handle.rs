@@ -21,6 +21,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::{Instrument, warn};
 
 use super::feed::{Announcement, Feed, Happened, Happening};
+use super::sharing::Learner;
 use crate::clock::Clock;
 use crate::telemetry::{Admission, PartitionTelemetry, Step, step_span};
 
@@ -87,6 +88,7 @@ pub struct PartitionHandle {
     info: PartitionInfo,
     snapshot: Arc<ArcSwap<Snapshot>>,
     asks: mpsc::Sender<Ask>,
+    learns: mpsc::Sender<Learner>,
     next_id: AtomicU64,
     cap: Mutex<FallbackCap>,
     health: Arc<Health>,
@@ -167,14 +169,14 @@ impl PartitionHandle {
     pub(super) fn new(
         info: PartitionInfo,
         snapshot: Arc<ArcSwap<Snapshot>>,
-        asks: mpsc::Sender<Ask>,
+        (asks, learns): (mpsc::Sender<Ask>, mpsc::Sender<Learner>),
         cap: FallbackCap,
         (health, feed, telemetry): (Arc<Health>, Arc<Feed>, PartitionTelemetry),
         clock: Clock,
     ) -> Self {
         let guards = snapshot.load().settings.guards;
         let (cap, next_id) = (Mutex::new(cap), AtomicU64::new(1));
-        Self { info, snapshot, asks, next_id, cap, health, feed, telemetry, guards, clock }
+        Self { info, snapshot, asks, learns, next_id, cap, health, feed, telemetry, guards, clock }
     }
 
     /// The name of a node that was not tried yet; `None`: each was.
@@ -234,6 +236,20 @@ impl PartitionHandle {
 
     fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Says whether other instances may know what is not known here.
+    pub fn shares_facts(&self) -> bool {
+        !self.learns.is_closed()
+    }
+
+    /// Asks what other instances know, and waits until that is known here, until `until` at most.
+    pub async fn learn(&self, until: Instant) {
+        let (done, came) = oneshot::channel();
+        if self.learns.try_send(done).is_ok() {
+            // Without an answer a call goes on with what is known here.
+            _ = self.clock.until(until, came).await;
+        }
     }
 
     /// Waits for an observation sent at or after `since`; `false` if none came before `until`.

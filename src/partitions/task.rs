@@ -18,15 +18,19 @@ use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::field::display;
 use tracing::{info, warn};
 
 use super::feed::Feed;
 use super::handle::{Ask, EVENTS_MAX, Health};
 use super::node_seen::NodeSeen;
+use super::sharing::{LEARNERS_MAX, Learner, Sharing};
 use super::{PartitionHandle, PartitionInfo, foreign, notable};
 use crate::clock::Clock;
-use crate::ports::{self, Command, Demand, FactStore, Look, LookTaker, Reading, SourceErrorClass};
+use crate::ports::{
+    self, Command, Demand, FactSharer, FactStore, Look, LookTaker, Reading, SourceErrorClass,
+};
 use crate::telemetry::{NodeTelemetry, PartitionTelemetry, PollOutcome};
 
 /// Asks taken from the queue at once, before snapshots are published again.
@@ -68,6 +72,11 @@ pub struct PartitionTask<F> {
     feed: Arc<Feed>,
     /// Who is told of others that are connected.
     looks: Option<Arc<dyn LookTaker>>,
+    /// What facts are shared by, with whoever asks for what others know.
+    sharing: Option<Arc<dyn FactSharer>>,
+    /// Those who ask for what others know; closed where nothing is shared.
+    learners: mpsc::Receiver<Learner>,
+    own_asks: mpsc::WeakSender<Ask>,
     /// The history whose epochs the feed knows.
     fed: Arc<History>,
     clock: Clock,
@@ -93,12 +102,14 @@ impl<F: FactStore> PartitionTask<F> {
         let partition = Partition::new(info.id, info.system, settings, facts);
         let snapshot = Arc::new(ArcSwap::from_pointee(partition.snapshot().clone()));
         let (asks_in, asks) = mpsc::channel(EVENTS_MAX);
+        let own_asks = asks_in.downgrade();
+        let (learns, learners) = mpsc::channel(LEARNERS_MAX);
         let health = Arc::new(Health::new(info.nodes.len()));
         telemetry.cap_in_force(cap.reads_per_second());
         let feed = Arc::new(Feed::new(clock));
         let watched = (Arc::clone(&health), Arc::clone(&feed), telemetry.clone());
         let shown = Arc::clone(&snapshot);
-        let handle = PartitionHandle::new(info.clone(), shown, asks_in, cap, watched, clock);
+        let handle = PartitionHandle::new(info.clone(), shown, (asks_in, learns), cap, watched, clock);
         let nodes = info.nodes.iter().map(|node| telemetry.node(&node.name)).collect();
         let (facts, kept) = watch::channel(None);
         let lag_reported_at = vec![Instant::default(); info.nodes.len()];
@@ -123,6 +134,9 @@ impl<F: FactStore> PartitionTask<F> {
             row_error: None,
             feed,
             looks: None,
+            sharing: None,
+            learners,
+            own_asks,
             fed: Arc::default(),
             clock,
         };
@@ -136,10 +150,30 @@ impl<F: FactStore> PartitionTask<F> {
         self
     }
 
+    /// Shares what is known of it with other instances.
+    #[must_use]
+    pub fn sharing(mut self, sharer: Arc<dyn FactSharer>) -> Self {
+        self.sharing = Some(sharer);
+        self
+    }
+
+    /// Starts to share, if it is to; what is returned ends that.
+    fn share(&mut self) -> Option<AbortOnDropHandle<()>> {
+        let (_, nobody) = mpsc::channel(1);
+        let learners = std::mem::replace(&mut self.learners, nobody);
+        let sharer = Arc::clone(self.sharing.as_ref()?);
+        let (info, asks) = (self.info.clone(), self.own_asks.clone());
+        let (newest, snapshot) = (self.kept.clone(), Arc::clone(&self.snapshot));
+        let clock = self.clock;
+        let sharing = Sharing { sharer, info, asks, learners, newest, snapshot, clock };
+        Some(AbortOnDropHandle::new(tokio::spawn(sharing.run())))
+    }
+
     /// Runs until `stop`; then keeps the latest facts and ends.
     pub async fn run(mut self, stop: CancellationToken) {
         let keeper = keep_facts(Arc::clone(&self.fact_store), self.info.clone(), self.kept.clone());
         let keeper = tokio::spawn(keeper);
+        let _sharing = self.share();
         let mut batch = Vec::with_capacity(BATCH);
         self.handle(Event::Tick);
         loop {

@@ -7,7 +7,7 @@
 use tidegate_core::routing::{Reason, Step, decide};
 use tidegate_core::trail::{Ready, resolve_into};
 
-use super::judged::Demanded;
+use super::judged::{Demanded, names_unknown};
 use super::select::{End, Ended};
 use super::{Caller, ReadError, Reads, SelectAsked, Selected};
 use crate::sessions::{Asked, TokenStore, Whom};
@@ -36,6 +36,9 @@ impl<S: TokenStore> Reads<S> {
         // One reading for all: nothing is awaited from here on.
         let now = self.clock.now();
         let snapshot = handle.snapshot_held();
+        if names_unknown(handle, &holder, &snapshot) {
+            return None;
+        }
         let requested = self.requested(handle, &holder, demanded, false, &snapshot);
         let mut ready = Ready::default();
         if resolve_into(&mut ready, &requested, &snapshot.line(now), now).is_some() {

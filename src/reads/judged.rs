@@ -6,7 +6,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::partition::Need;
 use tidegate_core::routing::{Level, Policy};
 use tidegate_core::snapshot::Snapshot;
-use tidegate_core::token::{Change, SessionToken};
+use tidegate_core::token::{Change, Component, SessionToken};
 use tidegate_core::trail::{Ready, Requested, resolve_into};
 
 use super::Reads;
@@ -48,11 +48,18 @@ impl<S: TokenStore> Reads<S> {
         demanded: Demanded,
         until: Instant,
     ) -> (Ready, std::sync::Arc<Snapshot>) {
-        let mut asked_samples = 0;
+        let (mut asked_samples, mut asked_others) = (0, false);
         let mut gave_up = false;
         loop {
             let now = self.clock.now();
             let snapshot = handle.snapshot();
+            if !asked_others && names_unknown(handle, holder, &snapshot) {
+                asked_others = true;
+                // Half of the time: a sample of the leader may still be needed. Boxed as below.
+                let half = now + until.since(now) / 2;
+                Box::pin(handle.learn(half)).await;
+                continue;
+            }
             let requested = self.requested(handle, holder, demanded, gave_up, &snapshot);
             let mut ready = Ready::default();
             let missing = resolve_into(&mut ready, &requested, &snapshot.line(now), now);
@@ -124,4 +131,15 @@ impl<S: TokenStore> Reads<S> {
             acknowledge: Vec::new(),
         }
     }
+}
+
+/// Whether a session depends on an epoch that other instances may know and this one does not.
+pub(super) fn names_unknown(
+    handle: &PartitionHandle,
+    holder: &Holder,
+    snapshot: &Snapshot,
+) -> bool {
+    let unknown =
+        |component: &Component| component.marks().any(|(epoch, _)| !snapshot.history.knows(epoch));
+    handle.shares_facts() && holder.component(handle.key()).is_some_and(unknown)
 }

@@ -2,12 +2,14 @@
 
 mod hints;
 mod looks;
+mod sharing;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
+use tidegate_core::leader::Facts;
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings};
 use tidegate_core::token::ComponentKey;
@@ -23,7 +25,7 @@ use crate::partitions::handle::Reach;
 use crate::partitions::{
     NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
 };
-use crate::ports::{Demand, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
+use crate::ports::{Demand, FactSharer, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
 use crate::sessions::{SessionLimits, Sessions, StoreCondition, StoreStatus, StoreView};
@@ -33,6 +35,7 @@ use crate::store::{AnyStore, FactFiles, Lives, MemoryStore, RedisSettings, Share
 use crate::telemetry::{StoreFigures, Telemetry};
 use hints::Hints;
 pub(super) use looks::Looks;
+use sharing::Sharing;
 
 /// Facts are stored at most once in this time.
 const STORE_INTERVAL: Duration = Duration::from_secs(1);
@@ -62,12 +65,14 @@ pub(super) async fn wire(
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock).await?);
     let looks = Arc::new(Looks::new(sessions.store().beliefs(), guards, clock));
+    let sharer = Sharing::of(&sessions);
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
     for partition in &config.partitions {
         let key = ComponentKey::new(partition.id, partition.system_id);
         let (sampled, samples) = watch::channel(None);
+        let beside = (&looks, sharer.as_ref());
         let started =
-            start(config, partition, guards, clock, telemetry, &facts, sampled, &looks, halt)
+            start(config, partition, guards, clock, telemetry, &facts, sampled, beside, halt)
                 .await?;
         handles.push(started.0);
         tasks.extend(started.1);
@@ -176,6 +181,25 @@ async fn forward(
     }
 }
 
+/// What is known of a partition, by what others know: before any leader is seen, so that none is
+/// placed by less than what is known of the one before it.
+async fn with_others(
+    own: Facts,
+    sharer: Option<&Arc<dyn FactSharer>>,
+    partition: &config::Partition,
+    names: &[String],
+) -> Facts {
+    let Some(sharer) = sharer else { return own };
+    match sharer.exchange(partition.id, names, &own).await {
+        Ok(all) => all,
+        Err(error) => {
+            let partition = partition.name.as_str();
+            tracing::warn!(partition, %error, "what other instances know is not known yet");
+            own
+        }
+    }
+}
+
 #[expect(clippy::too_many_arguments, reason = "the one place where a partition is wired")]
 async fn start(
     config: &Config,
@@ -185,12 +209,13 @@ async fn start(
     telemetry: &Telemetry,
     facts: &Arc<FactFiles>,
     sampled: watch::Sender<Option<Sample>>,
-    looks: &Arc<Looks>,
+    (looks, sharer): (&Arc<Looks>, Option<&Arc<dyn FactSharer>>),
     stop: &CancellationToken,
 ) -> Result<(Arc<PartitionHandle>, Vec<JoinHandle<()>>)> {
     let info = info(partition);
     let names: Vec<String> = info.nodes.iter().map(|node| node.name.clone()).collect();
     let kept = facts.load(partition.id, &names).await?;
+    let kept = with_others(kept, sharer, partition, &names).await;
     let limits = &config.limits;
     for major in partition.untested_majors() {
         tracing::warn!(
@@ -225,7 +250,11 @@ async fn start(
         clock,
     );
     let taker: Arc<dyn LookTaker> = looks.clone();
-    tasks.push(tokio::spawn(task.looking(taker).run(stop.clone())));
+    let task = match sharer {
+        Some(sharer) => task.looking(taker).sharing(Arc::clone(sharer)),
+        None => task.looking(taker),
+    };
+    tasks.push(tokio::spawn(task.run(stop.clone())));
     if !partition.patroni.is_empty() {
         let (name, addresses) = (partition.name.as_str().to_owned(), partition.patroni.clone());
         let pace = (limits.idle_poll, limits.poll_timeout);

@@ -4,6 +4,7 @@
 //! and writes no file.
 
 use serde::{Deserialize, Deserializer, Serialize};
+use thiserror::Error;
 use tidegate_core::leader::{EpochFacts, Facts, Origin, Verdict};
 use tidegate_core::lineage::{Epoch, Fork, Life};
 use tidegate_core::position::{Lsn, Position};
@@ -148,18 +149,36 @@ pub(super) fn write(
     Ok(text)
 }
 
+/// Why a text holds no facts.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(super) enum Unread {
+    /// A later program wrote it, in a form of its own.
+    #[error("it has version {0}, this program reads 1 to {VERSION}")]
+    Later(u32),
+    /// It is none.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl From<String> for Unread {
+    fn from(problem: String) -> Self {
+        Self::Malformed(problem)
+    }
+}
+
 /// The facts a text holds; nodes that are not in `nodes` are left out of them.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn read(text: &str, partition: PartitionId, nodes: &[String]) -> Result<Facts, String> {
+pub(super) fn read(text: &str, partition: PartitionId, nodes: &[String]) -> Result<Facts, Unread> {
     let versioned: Versioned = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if !VERSIONS.contains(&versioned.version) {
-        return Err(format!(
-            "it has version {}, this program reads 1 to {VERSION}",
-            versioned.version
-        ));
+        return Err(Unread::Later(versioned.version));
     }
+    Ok(read_known(text, partition, nodes)?)
+}
+
+fn read_known(text: &str, partition: PartitionId, nodes: &[String]) -> Result<Facts, String> {
     let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document.partition != partition.value() {
         return Err(format!("it holds the facts of partition {}", document.partition));

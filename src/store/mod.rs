@@ -8,6 +8,7 @@ mod fact_document;
 mod facts;
 mod memory;
 mod redis;
+mod shared_facts;
 
 pub use any::AnyStore;
 pub use facts::FactFiles;

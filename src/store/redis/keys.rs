@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use redis::cluster_routing::Slot;
+use tidegate_core::token::PartitionId;
 
 use super::settings::RedisSettings;
 use crate::config::Topology;
@@ -20,6 +21,9 @@ const BUCKETS_OF_A_CLUSTER: u16 = 64;
 pub(super) struct Bucket(u16);
 
 impl Bucket {
+    /// The bucket of what belongs to no subject.
+    pub(super) const FIRST: Self = Self(0);
+
     pub(super) fn nth(index: usize) -> Self {
         Self(u16::try_from(index).unwrap_or(u16::MAX))
     }
@@ -46,7 +50,7 @@ impl Layout {
             Topology::Cluster => BUCKETS_OF_A_CLUSTER,
         };
         let prefixes: Vec<String> = (0..buckets).map(|bucket| settings.prefix(bucket)).collect();
-        let slots = prefixes.iter().map(|prefix| Slot::for_key(prefix)).collect();
+        let slots = prefixes.iter().map(Slot::for_key).collect();
         Self { prefixes, slots }
     }
 
@@ -82,6 +86,11 @@ impl Layout {
     /// The key of a bucket's generation.
     pub(super) fn generation(&self, bucket: Bucket) -> String {
         self.key(bucket, "g")
+    }
+
+    /// The key of the facts of a partition.
+    pub(super) fn facts(&self, partition: PartitionId) -> String {
+        self.key(Bucket::FIRST, &format!("f:{}", partition.value()))
     }
 
     /// A key that never exists: removing it is a write that changes nothing.

@@ -7,6 +7,7 @@
 //! - `lookups`, `updates`, `swap`: records read, many at once, and changed by compare-and-set
 //! - `bytes`, `pending`: what was seen last, and what the store did not take yet
 //! - `guards`, `heartbeat`: the core's guards, told of every answer, and what they want written
+//! - `facts`: the facts of partitions, for all instances
 //! - `shared`: [`SharedStore`], which opens it once its servers are there
 //! - `events`: what befalls the store, for operators
 //!
@@ -18,6 +19,7 @@ mod check;
 mod client;
 mod dial;
 mod events;
+mod facts;
 mod guards;
 mod heartbeat;
 mod info;

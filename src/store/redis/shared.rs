@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use redis::{Pipeline, Value};
 use tidegate_core::guards::Guards;
+use tidegate_core::leader::Facts;
 use tidegate_core::store_guard::{Unbelieved, Worth};
-use tidegate_core::token::{Change, ComponentKey, SessionToken};
+use tidegate_core::token::{Change, ComponentKey, PartitionId, SessionToken};
 use tidegate_core::trail::Sample;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -24,7 +25,7 @@ use super::{CheckError, RedisSettings, RedisStore, StoreCount, StoreCounters, St
 use crate::clock::Clock;
 use crate::config::Redundancy;
 use crate::ports::{
-    Kept, Looked, StoreCondition, StoreCounts, StoreError, StoreFeed, StoreHappened,
+    FactError, Kept, Looked, StoreCondition, StoreCounts, StoreError, StoreFeed, StoreHappened,
     StoreHappening, StoreStatus, Stored, SubjectKey, TokenStore,
 };
 
@@ -105,6 +106,25 @@ impl SharedStore {
         };
         let keeper = tokio::spawn(Arc::clone(&shared).keep(events));
         Ok(Self { shared, keeper })
+    }
+}
+
+impl SharedStore {
+    /// As [`RedisStore::exchange_facts`].
+    ///
+    /// # Errors
+    /// As there, and as long as it is not open.
+    pub async fn exchange_facts(
+        &self,
+        partition: PartitionId,
+        nodes: &[String],
+        own: &Facts,
+    ) -> Result<Facts, FactError> {
+        let Some(store) = self.shared.opened.get() else {
+            let place = self.shared.settings.shown();
+            return Err(FactError { place, text: self.shared.closed().to_string() });
+        };
+        store.exchange_facts(partition, nodes, own).await
     }
 }
 
