@@ -109,7 +109,8 @@ impl<F: FactStore> PartitionTask<F> {
         let feed = Arc::new(Feed::new(clock));
         let watched = (Arc::clone(&health), Arc::clone(&feed), telemetry.clone());
         let shown = Arc::clone(&snapshot);
-        let handle = PartitionHandle::new(info.clone(), shown, (asks_in, learns), cap, watched, clock);
+        let handle =
+            PartitionHandle::new(info.clone(), shown, (asks_in, learns), cap, watched, clock);
         let nodes = info.nodes.iter().map(|node| telemetry.node(&node.name)).collect();
         let (facts, kept) = watch::channel(None);
         let lag_reported_at = vec![Instant::default(); info.nodes.len()];

@@ -152,7 +152,8 @@ mod tests {
         let origin = Origin { parent: Some(epoch(1)), fork, shared: lsn(70) };
         other.join(epoch(2), EpochFacts { origin: Some(origin), ..led(2, 80) });
         let effects = partition.handle(Event::Learned(Arc::new(other)), now);
-        let is_conflict = |effect: &Effect| matches!(effect, Effect::Emit(Notable::RowConflict(of)) if *of == epoch(2));
+        let conflict = Notable::RowConflict(epoch(2));
+        let is_conflict = |effect: &Effect| matches!(effect, Effect::Emit(n) if *n == conflict);
         assert!(effects.iter().any(is_conflict), "{effects:?}");
         let snapshot = partition.snapshot();
         assert_eq!(snapshot.history.origin(epoch(2)), Some((Some(epoch(1)), Fork::Unknown)));
