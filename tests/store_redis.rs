@@ -3,8 +3,6 @@
 //! What holds for every store is `tests/store_conformance.rs`; what a service makes of a store's
 //! answers is told elsewhere.
 
-#![expect(clippy::expect_used, reason = "a store that does not answer is a failed test")]
-
 #[path = "store_redis/bounds.rs"]
 mod bounds;
 #[path = "store_redis/down.rs"]

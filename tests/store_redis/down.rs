@@ -1,6 +1,6 @@
 //! A store that stops, hangs or refuses: lookups end at once, and what is recorded is not lost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use tidegate::ports::{StoreError, Stored, TokenStore};
@@ -64,18 +64,18 @@ async fn a_frozen_store_fails_lookups_at_once_and_gets_what_was_recorded_when_it
     let mut events = store.events();
     let stall = Stall::watch()?;
     server.freeze().await?;
-    let started_at = Instant::now();
+    let started_at = stage::now();
     let looked = store.lookup(subject(1)).await;
     assert!(matches!(looked, Err(StoreError::Unreachable(_))), "{looked:?}");
-    let first = started_at.elapsed();
+    let first = stage::now().since(started_at);
     assert!(first <= stall.allow(TIMEOUT * 2), "the first lookup took {first:?}");
     told(&mut events, StoreEvent::Unreachable).await?;
 
-    let started_at = Instant::now();
+    let started_at = stage::now();
     for number in 0..SUBJECTS {
         assert!(store.lookup(subject(number)).await.is_err());
     }
-    let next = started_at.elapsed();
+    let next = stage::now().since(started_at);
     assert!(next <= stall.allow(TIMEOUT), "{SUBJECTS} lookups of a dead store took {next:?}");
     record_meanwhile(&store).await?;
     stage::say(&format!("redis: frozen: first lookup failed in {first:?}, {SUBJECTS} in {next:?}"));

@@ -327,9 +327,9 @@ impl Shared {
 
 /// The first error among the answers of single commands.
 pub(super) fn refusal(answers: &[Value]) -> Option<CallError> {
-    answers.iter().find_map(|answer| match answer {
-        Value::ServerError(error) => Some(CallError::refused(error)),
-        _ => None,
+    answers.iter().find_map(|answer| {
+        let Value::ServerError(error) = answer else { return None };
+        Some(CallError::refused(error))
     })
 }
 
@@ -338,11 +338,8 @@ fn whole(answers: Vec<Value>) -> Result<Vec<Value>, CallError> {
 }
 
 fn is_missing(answers: &[Value]) -> bool {
-    let kind = |answer: &Value| match answer {
-        Value::ServerError(error) => error.kind(),
-        _ => None,
-    };
-    answers.first().and_then(kind) == Some(ServerErrorKind::NoScript)
+    let Some(Value::ServerError(error)) = answers.first() else { return false };
+    error.kind() == Some(ServerErrorKind::NoScript)
 }
 
 /// An error that no command to this server escapes for now.

@@ -22,11 +22,13 @@ pub(super) struct ServerInfo {
 impl ServerInfo {
     /// Reads an answer to `INFO`; `None` if that is none.
     pub(super) fn read(value: &Value) -> Option<Self> {
-        match value {
-            Value::BulkString(bytes) => Self::parse(&String::from_utf8_lossy(bytes)),
-            Value::SimpleString(text) | Value::VerbatimString { text, .. } => Self::parse(text),
-            _ => None,
+        if let Value::BulkString(bytes) = value {
+            return Self::parse(&String::from_utf8_lossy(bytes));
         }
+        let (Value::SimpleString(text) | Value::VerbatimString { text, .. }) = value else {
+            return None;
+        };
+        Self::parse(text)
     }
 
     /// Reads the lines of `INFO`; `None` if they name no server.

@@ -158,11 +158,11 @@ impl Inner {
 
 /// What a key holds; `None` if that is no answer to `GET`.
 pub(super) fn held(value: Value) -> Option<Held> {
-    match value {
-        Value::Nil => Some(Held::Nothing),
-        Value::BulkString(bytes) => Some(Held::Bytes(bytes)),
-        _ => None,
+    if value == Value::Nil {
+        return Some(Held::Nothing);
     }
+    let Value::BulkString(bytes) = value else { return None };
+    Some(Held::Bytes(bytes))
 }
 
 pub(super) fn senseless() -> CallError {
