@@ -240,7 +240,7 @@ async fn sentinels_and_clusters_are_told_from_single_servers() -> Result<()> {
     assert_eq!((checked.redundancy, checked.replicas), (Redundancy::Fenced, 2));
     let other = stage::settings(urls.clone(), named("nobody"));
     refused(&other, "store.sentinel_master", &["no sentinel", "`nobody`"]).await;
-    refused(&stage::settings(urls, Topology::Single), "store.topology", &["sentinel"]).await;
+    refused(&stage::settings(urls, Topology::Single), "store.urls", &["\"sentinel\""]).await;
     let server = sentinels.primary().await?;
     let plain = at(&[server], named(sentinels.name()));
     refused(&plain, "store.topology", &["no sentinel", "\"single\""]).await;
@@ -267,7 +267,7 @@ async fn sentinels_and_clusters_are_told_from_single_servers() -> Result<()> {
 async fn the_least_rights_suffice_in_a_cluster() -> Result<()> {
     let rights = format!(">hunter2 {LEAST} +cluster|slots +asking +ping");
     let poor = format!(">hunter2 {LEAST} +cluster|slots +ping");
-    let options = Options::new(Kind::Redis).min_replicas(1, 10);
+    let options = Options::new(Kind::Redis).min_replicas(1, 1);
     let cluster = Cluster::start(options.user("least", &rights).user("poor", &poor)).await?;
     let settings = |user: &str| RedisSettings {
         username: Some(user.to_owned()),
@@ -300,10 +300,13 @@ async fn certificates_are_checked_and_shown() -> Result<()> {
     // Without TLS it closes the connection: that may be a server on its way up.
     unreachable(&at(&[&server], Topology::Single), "redis://").await;
 
-    server.set("tls-auth-clients", "yes").await?;
+    // Not for all later starts: the lab itself shows no certificate.
+    server.tell(&["CONFIG", "SET", "tls-auth-clients", "yes"]).await?;
+    // With TLS 1.3 the server says so after the handshake, and may hang up first.
     match survey(&settings).await {
-        Err(error) => assert!(error.to_string().lines().count() == 1, "{error}"),
-        Ok(checked) => panic!("it shows no certificate: {checked:?}"),
+        Err(CheckError::Refused { setting, .. }) => assert_eq!(setting, "store.cert_file"),
+        Err(CheckError::Unreachable { .. }) => {}
+        Ok(checked) => panic!("it was shown no certificate: {checked:?}"),
     }
     // Any certificate of the authority: its own does.
     let (cert, key) = (server.folder().join("server.crt"), server.folder().join("server.key"));

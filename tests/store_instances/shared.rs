@@ -101,7 +101,7 @@ async fn an_async_store_says_so_and_promises_less() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_on_a_replica_too_is_said_to_be_replicated() {
     let stage = Stage::set().await;
-    let options = Options::new(Kind::Redis).min_replicas(1, 10);
+    let options = Options::new(Kind::Redis).min_replicas(1, 2);
     let group = Group::start(options, 1).await.expect("a group starts");
     let more = "wait_replicas = 1\nwait = \"500ms\"";
     let a = stage.instance(group.primary(), more).await;

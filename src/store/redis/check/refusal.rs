@@ -54,8 +54,11 @@ pub(super) fn replica(settings: &RedisSettings, primary: Option<(&str, &str)>) -
     if settings.topology != Topology::Single {
         return unreachable(settings, &format!("it answers as a replica{of}"));
     }
-    let text =
-        format!("what answers at {} is a replica{of}; name the primary too", settings.shown());
+    let text = format!(
+        "what answers at {} is a replica{of} or a sentinel; name the primary too, or set \
+             `store.topology` to \"sentinel\"",
+        settings.shown()
+    );
     CheckError::refused("store.urls", text)
 }
 
@@ -87,7 +90,8 @@ pub(super) fn of_dial(error: DialError, settings: &RedisSettings) -> CheckError 
 
 /// What an error of the connection, or of all that was asked, means.
 pub(super) fn of_error(error: &RedisError, settings: &RedisSettings) -> CheckError {
-    let text = error.to_string();
+    // One line, whatever a driver says.
+    let text = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     match error.kind() {
         ErrorKind::AuthenticationFailed => unknown_user(settings, &text),
         ErrorKind::Server(ServerErrorKind::NoPerm) => missing(&["info"], settings),
@@ -95,6 +99,7 @@ pub(super) fn of_error(error: &RedisError, settings: &RedisSettings) -> CheckErr
             "store.urls",
             format!("what answers at {} is no Redis: {text}", settings.shown()),
         ),
+        ErrorKind::InvalidClientConfig if text.contains("sentinel") => no_sentinel(),
         ErrorKind::InvalidClientConfig => {
             CheckError::refused("store.urls", format!("{}: {text}", settings.shown()))
         }
@@ -110,14 +115,16 @@ pub(super) fn of_error(error: &RedisError, settings: &RedisSettings) -> CheckErr
                 let text = "what answers is no cluster; set it to \"single\"";
                 CheckError::refused("store.topology", text)
             }
-            Some("ERR") if text.to_ascii_lowercase().contains("sentinel") => {
-                let text = "what answers is no sentinel; name sentinels in `store.urls`, or set \
-                            it to \"single\"";
-                CheckError::refused("store.topology", text)
-            }
+            Some("ERR") if text.to_ascii_lowercase().contains("sentinel") => no_sentinel(),
             _ => unreachable(settings, &text),
         },
     }
+}
+
+fn no_sentinel() -> CheckError {
+    let text =
+        "what answers is no sentinel; name sentinels in `store.urls`, or set it to \"single\"";
+    CheckError::refused("store.topology", text)
 }
 
 /// What an error that a server answered with means.
@@ -131,9 +138,15 @@ pub(super) fn of_server(error: &ServerError, settings: &RedisSettings) -> CheckE
 /// A broken connection may be whole later; a certificate will not become another.
 fn of_io(text: &str, settings: &RedisSettings) -> CheckError {
     let lower = text.to_ascii_lowercase();
-    if lower.contains("invalid peer certificate") || lower.contains("certificate") {
-        let setting = if lower.contains("required") { "store.cert_file" } else { "store.ca_file" };
-        return CheckError::refused(setting, format!("{}: {text}", settings.shown()));
+    let shown = settings.shown();
+    if lower.contains("certificaterequired") || lower.contains("certificate required") {
+        let text =
+            format!("{shown} wants to be shown a certificate: {text}; set it and `key_file`");
+        return CheckError::refused("store.cert_file", text);
+    }
+    if lower.contains("certificate") {
+        let text = format!("{shown} shows a certificate that is not trusted: {text}");
+        return CheckError::refused("store.ca_file", text);
     }
     unreachable(settings, text)
 }
