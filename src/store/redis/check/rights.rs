@@ -51,11 +51,10 @@ pub(super) async fn check(server: &Asked<'_>, settings: &RedisSettings) -> Resul
         tries.add_command(tried(name, &server.probe));
     }
     let answers = server.answers(&tries, settings).await?;
-    let denied = needed.iter().zip(&answers);
-    let denied = denied.filter_map(|(name, answer)| match answer {
-        Value::ServerError(error) if is_denied(error) => Some(*name),
-        _ => None,
-    });
+    let is_refused =
+        |answer: &Value| matches!(answer, Value::ServerError(error) if is_denied(error));
+    let denied = needed.iter().zip(&answers).filter(|(_, answer)| is_refused(answer));
+    let denied = denied.map(|(name, _)| *name);
     let denied: Vec<&str> = denied.collect();
     if denied.is_empty() { Ok(()) } else { Err(missing(&denied, settings)) }
 }
