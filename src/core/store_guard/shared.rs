@@ -17,10 +17,6 @@ use crate::instant::Instant;
 use crate::token::ComponentKey;
 use crate::trail::Sample;
 
-/// Beyond the window in which a server counts its replicas, it may go on taking writes for so long:
-/// it counts whole seconds, and once a second.
-const COUNTED: Duration = Duration::from_secs(2);
-
 /// How long what counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedRules {
@@ -29,9 +25,11 @@ pub struct SharedRules {
     /// Between a loss and the sample that becomes the barrier.
     pub fence: Duration,
     /// An answer is believed while its server takes our writes with no longer pauses, from sending
-    /// one to hearing of the next, and has for this and two seconds. `None`: always, where no
+    /// one to hearing of the next, and has for this and `recount`. `None`: always, where no
     /// server can be deposed, or where nothing is promised in that case.
     pub believed_for: Option<Duration>,
+    /// Beyond that, a server that hears of no replica any more may go on taking writes for so long.
+    pub recount: Duration,
     /// Beyond the fence, partitions whose leader gives no sample are waited for so long.
     pub grace: Duration,
 }
@@ -200,7 +198,7 @@ impl SharedGuard {
         };
         chain.server == server
             && now.since(chain.sent_at) <= window
-            && chain.sent_at.since(chain.since) >= window + COUNTED
+            && chain.sent_at.since(chain.since) >= window + self.rules.recount
     }
 
     /// Takes in what an answer, received `now`, says of the store; says what the answer is worth.

@@ -42,6 +42,7 @@ fn rules() -> SharedRules {
         d_max: nanos(D_MAX),
         fence: nanos(FENCE),
         believed_for: None,
+        recount: Duration::from_secs(2),
         grace: nanos(GRACE),
     }
 }

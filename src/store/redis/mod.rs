@@ -54,6 +54,8 @@ pub use shared::SharedStore;
 /// After a fence, leaders that give no sample are waited for so long: longer than an ordinary
 /// failover takes, and nobody else waits for it.
 const GRACE: Duration = Duration::from_secs(5);
+/// A server counts its replicas in whole seconds, and once a second.
+const RECOUNT: Duration = Duration::from_secs(2);
 
 /// Keeps the records of subjects in Redis or Valkey, for any number of instances.
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl RedisStore {
             d_max: settings.d_max,
             fence: checked.fence,
             believed_for: checked.believed_for,
+            recount: RECOUNT,
             grace: GRACE,
         };
         let (announcer, counters) = (Arc::new(events::Announcer::new()), Arc::default());

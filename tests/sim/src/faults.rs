@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::schedule::Fault;
 use crate::sim::{Sim, State};
 use crate::world::{Ends, SYSTEM};
-use crate::{failovers, operators, scenes};
+use crate::{failovers, operators, scenes, store};
 
 /// How long the effects of a fault may be felt after it ended.
 const ECHO: u64 = 400 * MILLI;
@@ -103,9 +103,22 @@ pub(crate) async fn strike(sim: Rc<Sim>, fault: Fault, seed: u64) {
         | Fault::LateAnswer
         | Fault::Unreachable
         | Fault::RowsFail => network(&sim, fault, random),
-        Fault::StoreLoss | Fault::InstanceRestart | Fault::FactsLost => {
-            service(&sim, fault, random);
-        }
+        Fault::StoreLoss
+        | Fault::StoreFailover
+        | Fault::StoreSplit
+        | Fault::StoreFailback
+        | Fault::StoreFreeze
+        | Fault::StoreRestart
+        | Fault::StoreRestored
+        | Fault::ScriptsFlushed
+        | Fault::Evicted
+        | Fault::StoreSlow
+        | Fault::StoreCut
+        | Fault::ReplicaSlow
+        | Fault::StoreClock
+        | Fault::VersionSkew
+        | Fault::SecondInstance => store::faults::strike(&sim, fault, random).await,
+        Fault::InstanceRestart | Fault::FactsLost => service(&sim, fault, random),
         Fault::Drain => drained(&sim, random).await,
         Fault::SharedAddress | Fault::TwoNames => addresses(&sim, fault, random).await,
         Fault::Promotion => scenes::promotion(&sim, false, random).await,
@@ -123,16 +136,12 @@ pub(crate) async fn strike(sim: Rc<Sim>, fault: Fault, seed: u64) {
         Fault::Gap => failovers::gap(&sim, random).await,
         Fault::Repoint => failovers::repoint(&sim, random),
         Fault::TornRecord => failovers::torn_record(&sim, random).await,
-        Fault::RestoredLeader | Fault::RestoredStandby => {
-            operators::restored(&sim, fault, random);
-        }
+        Fault::RestoredLeader | Fault::RestoredStandby => operators::restored(&sim, fault, random),
         Fault::DeadTwin => operators::dead_twin(&sim, random).await,
         Fault::TestCopy => operators::test_copy(&sim, random).await,
         Fault::Undone => operators::undone(&sim, random).await,
         Fault::CopiedLeader => operators::copied_leader(&sim, random).await,
-        Fault::CarelessVerdict | Fault::CarelessResume => {
-            operators::careless(&sim, fault, random);
-        }
+        Fault::CarelessVerdict | Fault::CarelessResume => operators::careless(&sim, fault, random),
     }
 }
 
@@ -264,15 +273,7 @@ fn service(sim: &Sim, fault: Fault, random: &mut Random) {
     sim.with(|state| {
         let at = random.below(state.instances.len());
         state.fault(fault, 300 * MILLI);
-        if fault == Fault::StoreLoss {
-            state.store.lose();
-            let now = state.instant();
-            for instance in &mut state.instances {
-                instance.guard.lost(now);
-            }
-        } else {
-            state.restart_instance(at, fault == Fault::InstanceRestart);
-        }
+        state.restart_instance(at, fault == Fault::InstanceRestart);
     });
 }
 

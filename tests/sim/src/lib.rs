@@ -3,7 +3,7 @@
 //!
 //! - [`covers`]: single verdicts of the core against explicit sets of records
 //! - `heap`, `sim`: what happens next, and the tasks it resumes
-//! - [`options`], [`schedule`]: what a seed makes of a world
+//! - [`options`], `profile`, [`schedule`]: what a seed makes of a world
 //! - `world`: servers and logs; no rule of Tidegate
 //! - `instance`, `store`, `session`: the shell's side, as `src/` does it, and the applications
 //! - `faults`, `scenes`, `failovers`, `operators`: what breaks, and what people do about it
@@ -24,6 +24,7 @@ mod instance;
 pub mod mutation;
 mod operators;
 pub mod options;
+mod profile;
 mod random;
 pub mod run;
 mod scenes;
@@ -32,6 +33,6 @@ pub mod seeds;
 mod session;
 pub mod shrink;
 mod sim;
-mod store;
+pub mod store;
 mod trace;
 mod world;

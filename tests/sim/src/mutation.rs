@@ -12,6 +12,7 @@ use crate::check::{Breach, Violation};
 use crate::options::{Options, Profile, Scale};
 use crate::run::live;
 use crate::schedule::schedule;
+use crate::store::{LIFETIME, MIN_REPLICAS};
 
 /// What became of one guard.
 #[derive(Clone, Debug)]
@@ -77,14 +78,18 @@ const fn trial(guard: &'static str, profile: Profile, harms: &'static [Breach]) 
     Trial { guard, profile, harms }
 }
 
-const TRIALS: [Trial; 32] = [
+const TRIALS: [Trial; 36] = [
     trial("barrier", Profile::Forgets, STALE),
+    trial("believed_lookup", Profile::StoreSplit, STALE),
     trial("cap", Profile::Storm, &[Breach::CapExceeded]),
     trial("diverged", Profile::Undead, &[Breach::StrayServes]),
     trial("durability", Profile::SlowLeader, STALE),
+    trial("fence", Profile::StoreSplit, STALE),
+    trial("foreign_instance", Profile::Foreign, STALE),
     trial("fork_interval", Profile::Failover, STALE),
     trial("former_twin", Profile::Attached, STALE),
     trial("gate", Profile::Expiry, STALE),
+    trial("generation", Profile::Evicting, STALE),
     trial("guarded_insert", Profile::Reused, STALE),
     trial("incarnation", Profile::Restarts, STALE),
     trial("insert_lsn", Profile::Async, STALE),
@@ -112,8 +117,12 @@ const TRIALS: [Trial; 32] = [
     trial("yielded", Profile::Operators, &[Breach::Stuck]),
 ];
 
+/// Settings that are checked at a start and no rule of the core: worlds without them must break.
+const SETTINGS: [Trial; 2] =
+    [trial(LIFETIME, Profile::Expiring, STALE), trial(MIN_REPLICAS, Profile::StoreSplit, STALE)];
+
 fn trial_of(guard: &str) -> &'static Trial {
-    let own = TRIALS.iter().find(|trial| trial.guard == guard);
+    let own = TRIALS.iter().chain(&SETTINGS).find(|trial| trial.guard == guard);
     own.unwrap_or_else(|| panic!("`{guard}` has no line in TRIALS of tests/sim/src/mutation.rs"))
 }
 
@@ -157,13 +166,23 @@ pub fn run_all(tries: Tries, threads: usize) -> Vec<Caught> {
     all.into_inner().expect("no thread panics").into_values().collect()
 }
 
-/// Tries one guard on so many seeds as it takes.
+/// Tries every setting that is checked at a start, as if nobody had.
+pub fn run_settings(tries: Tries, threads: usize) -> Vec<Caught> {
+    SETTINGS.iter().map(|trial| run(trial.guard, tries, threads)).collect()
+}
+
+/// The name of a guard, or of a setting that is checked at a start.
+pub fn named(name: &str) -> Option<&'static str> {
+    let all = TRIALS.iter().chain(&SETTINGS).map(|trial| trial.guard);
+    all.into_iter().find(|guard| *guard == name)
+}
+
+/// Tries one guard, or one setting, on so many seeds as it takes.
 ///
 /// # Panics
-/// If there is no guard of that name.
+/// If there is none of that name.
 pub fn run(guard: &str, limits: Tries, threads: usize) -> Caught {
-    let (guard, _) = Guards::ALL.iter().find(|(name, _)| *name == guard).expect("a known guard");
-    let profile = trial_of(guard).profile;
+    let Trial { guard, profile, .. } = *trial_of(guard);
     let (mut tries, mut first, mut last) = (Vec::new(), None, 0);
     for seed in 1..=limits.seeds_max {
         let Some(broken) = violation(seed, profile, Some(guard)) else { continue };

@@ -6,131 +6,11 @@ use std::time::Duration;
 
 use tidegate_core::guards::Guards;
 
+pub use crate::profile::Profile;
 use crate::random::Random;
+use crate::store::StoreOptions;
 
 pub(crate) const MILLI: u64 = 1_000_000;
-
-/// What a world is made to show most of all.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Profile {
-    /// A bit of everything that needs no operator.
-    General,
-    /// Asynchronous commits, demands of everything acknowledged, a WAL writer that stalls.
-    Async,
-    /// A leader that crashes while polls of it are slow.
-    SlowLeader,
-    /// Promotions that lose something.
-    Failover,
-    /// Promotions beside a leader that runs on.
-    Undead,
-    /// Promotions nobody polled, and standbys that follow them already.
-    Hidden,
-    /// Lineage rows that come late.
-    LateRows,
-    /// A server promoted, cloned anew and promoted again while a row is under way.
-    Reused,
-    /// Two standbys promoted, with standbys of their own.
-    Twins,
-    /// A standby moved from one twin to the other without a rewind.
-    Moved,
-    /// A former twin attached to the other without a rewind.
-    Attached,
-    /// Answers that come after others, from lives that have ended.
-    LateAnswers,
-    /// Records of sessions that expire, and standbys further behind than that.
-    Expiry,
-    /// A token store that forgets.
-    Forgets,
-    /// Tokens without room for everything.
-    Narrow,
-    /// Records that end where a page does, and an idle leader.
-    Pages,
-    /// Many fallbacks to the leader at once.
-    Storm,
-    /// Clients behind a pooler.
-    Pooled,
-    /// Standbys that restart behind what they showed.
-    Restarts,
-    /// A running server taken back to an older state.
-    Reverted,
-    /// A running server copied, memory and all.
-    Copied,
-    /// All that a cluster manager does: no operator is needed.
-    Cluster,
-    /// Failovers and switchovers in order: commits flushed and told with what was before, polls
-    /// without gaps.
-    Sober,
-    /// Planned switchovers and nothing else.
-    Switchovers,
-    /// Crashes of the leader that lose something of its own timeline.
-    Crashes,
-    /// A leader that restarts again and again, unreplicated, and stays dead.
-    CrashLoops,
-    /// Several failovers between two polls.
-    Gaps,
-    /// Servers restored from older copies of themselves.
-    Restored,
-    /// Twins, one of which is gone for ever.
-    DeadTwins,
-    /// Operators, careful and careless.
-    Operators,
-    /// A leader that was copied before it led.
-    Swapped,
-}
-
-impl Profile {
-    /// All of them.
-    pub const ALL: [Self; 31] = [
-        Self::General,
-        Self::Async,
-        Self::SlowLeader,
-        Self::Failover,
-        Self::Undead,
-        Self::Hidden,
-        Self::LateRows,
-        Self::Reused,
-        Self::Twins,
-        Self::Moved,
-        Self::Attached,
-        Self::LateAnswers,
-        Self::Expiry,
-        Self::Forgets,
-        Self::Narrow,
-        Self::Pages,
-        Self::Storm,
-        Self::Pooled,
-        Self::Restarts,
-        Self::Reverted,
-        Self::Copied,
-        Self::Cluster,
-        Self::Sober,
-        Self::Switchovers,
-        Self::Crashes,
-        Self::CrashLoops,
-        Self::Gaps,
-        Self::Restored,
-        Self::DeadTwins,
-        Self::Operators,
-        Self::Swapped,
-    ];
-
-    /// The profile a seed lives in where none is asked for: every second one is general.
-    pub fn of_seed(seed: u64) -> Self {
-        let among = Self::ALL.len() as u64;
-        let index = if seed.is_multiple_of(2) { 0 } else { seed / 2 % among };
-        Self::ALL[usize::try_from(index).unwrap_or(0)]
-    }
-
-    /// Its name in files and commands.
-    pub fn name(self) -> String {
-        format!("{self:?}").to_lowercase()
-    }
-
-    /// The profile of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|profile| profile.name() == name)
-    }
-}
 
 /// How much is done in one world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,6 +60,10 @@ pub struct Options {
     pub pooled: usize,
     /// Reads recorded by their incarnation alone, of a hundred.
     pub unsampled: usize,
+    /// Instances of the service.
+    pub instances: usize,
+    /// What keeps the records.
+    pub store: StoreOptions,
     /// The gate.
     pub gate: Duration,
     /// Freshness fallbacks a second.
@@ -215,6 +99,8 @@ impl Options {
             asynchronous: random.within(10, 60),
             pooled: random.within(0, 40),
             unsampled: random.within(5, 30),
+            instances: 2,
+            store: StoreOptions::told(),
             gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
             cap: 200,
             reads_history: seed.is_multiple_of(3),
@@ -226,13 +112,18 @@ impl Options {
         };
         options.lean(&mut random);
         options.span = options.actions as u64 * 60 * MILLI;
+        options.keep();
         options
     }
 
     /// Leans towards what the profile is to show.
     fn lean(&mut self, random: &mut Random) {
         match self.profile {
-            Profile::General | Profile::Hidden | Profile::Pages | Profile::Restarts => {}
+            Profile::General
+            | Profile::Shared
+            | Profile::Hidden
+            | Profile::Pages
+            | Profile::Restarts => {}
             Profile::Async => {
                 self.asynchronous = 80;
                 self.flush_interval = random.within(100, 400) as u64 * MILLI;
@@ -247,10 +138,7 @@ impl Options {
                 self.delay_max = 400 * MILLI;
                 self.flush_interval = 5 * MILLI;
             }
-            Profile::LateRows => {
-                self.row_latency_max = 400 * MILLI;
-                self.row_failures = 40;
-            }
+            Profile::LateRows => (self.row_latency_max, self.row_failures) = (400 * MILLI, 40),
             Profile::Reused => {
                 self.servers = 4;
                 self.row_failures = 0;
@@ -267,12 +155,19 @@ impl Options {
                 (self.devices, self.subjects) = (14, 14);
                 self.gate = Duration::from_millis(250);
             }
-            Profile::Forgets => self.delay_max = 250 * MILLI,
-            Profile::Narrow => self.delay_max = 200 * MILLI,
-            Profile::Storm => {
-                self.cap = 5;
-                self.delay_max = 400 * MILLI;
+            Profile::Expiring => {
+                (self.devices, self.subjects) = (14, 14);
+                self.gate = Duration::from_millis(400);
             }
+            // Behind for longer than it takes to believe a server.
+            Profile::StoreFailover | Profile::StoreSplit => self.delay_max = 900 * MILLI,
+            Profile::Forgets
+            | Profile::StoreLoss
+            | Profile::Evicting
+            | Profile::Skewed
+            | Profile::Foreign => self.delay_max = 250 * MILLI,
+            Profile::Narrow => self.delay_max = 200 * MILLI,
+            Profile::Storm => (self.cap, self.delay_max) = (5, 400 * MILLI),
             Profile::Pooled => self.pooled = 90,
             Profile::Reverted | Profile::Copied | Profile::Swapped => {
                 (self.poll_loss, self.overtaken) = (0, 0);
@@ -292,6 +187,17 @@ impl Options {
             Profile::Cluster | Profile::CrashLoops | Profile::Gaps | Profile::Operators => {
                 self.delay_max = 100 * MILLI;
             }
+        }
+    }
+
+    /// Says what keeps the records, and how many instances use it; drawn apart, so that worlds of
+    /// other profiles stay what they were.
+    fn keep(&mut self) {
+        let mut random = Random::new(self.seed ^ 0x0570_7E00);
+        let gate = u64::try_from(self.gate.as_nanos()).unwrap_or(u64::MAX);
+        self.store = StoreOptions::of(self.profile, gate, self.without, &mut random);
+        if self.store.kind != crate::store::StoreKind::Told {
+            self.instances = random.within(2, 3);
         }
     }
 

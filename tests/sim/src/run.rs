@@ -86,7 +86,7 @@ fn heal(sim: &Rc<Sim>) {
         let at = sim.now();
         let own = Rc::clone(&sim);
         sim.spawn(at, async move {
-            for instance in 0..2 {
+            for instance in own.with(|state| state.serving()) {
                 healed_read(&own, instance, device, &policy).await;
             }
         });
@@ -120,6 +120,7 @@ impl State {
             server.delay = server.delay.min(10 * MILLI);
             server.flush_due = server.flush_due.min(self.now);
         }
+        self.heal_store();
         for at in 0..self.instances.len() {
             for node in 0..self.options.servers {
                 let node = Self::node(node);

@@ -150,6 +150,34 @@ faults! {
     CarelessResume => "careless resume",
     /// A standby that was copied leads, and the copy answers at its address.
     CopiedLeader => "copy of a leader at its address",
+    /// The store's primary dies, and a replica that lacks its last writes is promoted.
+    StoreFailover => "store fails over",
+    /// A replica of the store is promoted beside its primary, which still answers.
+    StoreSplit => "store split in two",
+    /// The same, and then the old primary is followed again.
+    StoreFailback => "store fails back",
+    /// The store's primary stands still and goes on later, deposed or not.
+    StoreFreeze => "store frozen",
+    /// The store restarts without its last writes.
+    StoreRestart => "store restarts behind",
+    /// An older copy of the store is restored.
+    StoreRestored => "older store restored",
+    /// The store forgets its scripts.
+    ScriptsFlushed => "scripts flushed",
+    /// The store evicts a record.
+    Evicted => "record evicted",
+    /// The store answers late.
+    StoreSlow => "store slow",
+    /// The store cannot be reached.
+    StoreCut => "store out of reach",
+    /// A replica of the store gets what is written late.
+    ReplicaSlow => "replica of the store slow",
+    /// The clock of the store steps ahead: records expire early.
+    StoreClock => "store's clock ahead",
+    /// Instances are started again as another version, one after the other.
+    VersionSkew => "instances of two versions",
+    /// Another instance starts beside one that keeps its records in memory.
+    SecondInstance => "second instance",
 }
 
 /// What needs no operator and may happen in any world.
@@ -182,6 +210,44 @@ const COMMON: [Fault; 28] = [
     Fault::SharedAddress,
     Fault::TwoNames,
     Fault::RowsFail,
+];
+
+/// What happens to a store that instances share.
+const OF_STORES: [Fault; 14] = [
+    Fault::StoreFailover,
+    Fault::StoreSplit,
+    Fault::StoreFailback,
+    Fault::StoreFreeze,
+    Fault::StoreRestart,
+    Fault::StoreRestored,
+    Fault::ScriptsFlushed,
+    Fault::Evicted,
+    Fault::StoreSlow,
+    Fault::StoreCut,
+    Fault::ReplicaSlow,
+    Fault::StoreClock,
+    Fault::VersionSkew,
+    Fault::StoreLoss,
+];
+
+/// A shared store gets another primary, or is another than before.
+const FAILOVERS: [Fault; 6] = [
+    Fault::StoreFailover,
+    Fault::StoreFreeze,
+    Fault::StoreRestart,
+    Fault::StoreRestored,
+    Fault::ReplicaSlow,
+    Fault::Lag,
+];
+
+/// A shared store stays where it is, and is of little use.
+const LOSSES: [Fault; 6] = [
+    Fault::StoreLoss,
+    Fault::ScriptsFlushed,
+    Fault::StoreSlow,
+    Fault::StoreCut,
+    Fault::Lag,
+    Fault::InstanceRestart,
 ];
 
 /// What a profile is about.
@@ -240,6 +306,16 @@ const fn of_profile(profile: Profile) -> &'static [Fault] {
             Fault::Undead,
         ],
         Profile::Swapped => &[Fault::CopiedLeader],
+        Profile::Shared => &OF_STORES,
+        Profile::StoreFailover => &FAILOVERS,
+        Profile::StoreSplit => {
+            &[Fault::StoreSplit, Fault::StoreSplit, Fault::StoreFailback, Fault::Lag]
+        }
+        Profile::StoreLoss => &LOSSES,
+        Profile::Evicting => &[Fault::Evicted, Fault::Lag, Fault::Pause],
+        Profile::Expiring => &[Fault::StoreClock, Fault::Pause, Fault::Lag],
+        Profile::Skewed => &[Fault::VersionSkew, Fault::Lag, Fault::Promotion],
+        Profile::Foreign => &[Fault::SecondInstance, Fault::Lag, Fault::Pause, Fault::Unreachable],
     }
 }
 
@@ -276,7 +352,15 @@ const fn at_most(profile: Profile) -> usize {
         | Profile::Cluster
         | Profile::Sober
         | Profile::Crashes
-        | Profile::Restored => 3,
+        | Profile::Restored
+        | Profile::Shared
+        | Profile::StoreFailover
+        | Profile::StoreSplit
+        | Profile::StoreLoss
+        | Profile::Evicting
+        | Profile::Expiring
+        | Profile::Skewed
+        | Profile::Foreign => 3,
     }
 }
 
@@ -333,7 +417,9 @@ pub fn schedule(options: &Options) -> Vec<Action> {
         if calm || !random.one_in(4) {
             return None;
         }
-        let rare = options.profile == Profile::General || random.one_in(5);
+        let general = options.profile == Profile::General;
+        let either = if options.profile == Profile::Shared { 2 } else { 5 };
+        let rare = general || random.one_in(either);
         let among = if rare { &COMMON[..] } else { kinds };
         let fault = among[random.below(among.len())];
         let tolerated = !is_narrow(options.profile)

@@ -23,7 +23,7 @@ use crate::mutation::harms;
 use crate::options::Options;
 use crate::random::Random;
 use crate::session::Device;
-use crate::store::Store;
+use crate::store::{Store, StoreKind, own, upkeep};
 use crate::world::{STEP, World};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -98,6 +98,9 @@ impl State {
         match happening {
             Happening::Step => {
                 self.world.step(self.now);
+                if self.options.store.kind == StoreKind::Shared {
+                    self.store.servers.step(self.now);
+                }
                 self.heap.push(self.now + STEP, Happening::Step);
             }
             Happening::Due { instance, node } => self.due(instance, node),
@@ -127,7 +130,8 @@ impl Sim {
             options.evens_out(),
             seed ^ 0x0770_51D3,
         );
-        let instances = (0..2).map(|index| Instance::new(index, &options)).collect();
+        let instances =
+            (0..options.instances).map(|index| Instance::new(index, &options)).collect();
         let state = State {
             now: 0,
             heap: Heap::new(),
@@ -135,7 +139,7 @@ impl Sim {
             instances,
             store: Store::new(&options),
             devices: Device::all(&options),
-            check: Check { harms: options.without.map(harms), ..Check::default() },
+            check: Check::new(options.instances, options.without.map(harms)),
             random: Random::new(seed ^ 0x00D1_CE00),
             current: 0,
             ended: false,
@@ -155,7 +159,24 @@ impl Sim {
                 }
             }
         });
-        Rc::new(sim)
+        let sim = Rc::new(sim);
+        sim.keep();
+        sim
+    }
+
+    /// Lets every instance look after its store.
+    fn keep(self: &Rc<Self>) {
+        let (kind, seed) = self.with(|state| (state.options.store.kind, state.options.seed));
+        for at in 0..self.with(|state| state.instances.len()) {
+            match kind {
+                StoreKind::Told => {}
+                StoreKind::Shared => self.spawn(0, upkeep::upkeep(Rc::clone(self), at)),
+                StoreKind::Own => {
+                    let random = Random::new(seed ^ 0x0010_0C00 ^ at as u64);
+                    self.spawn(0, own::looks(Rc::clone(self), at, random));
+                }
+            }
+        }
     }
 
     pub(crate) fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {

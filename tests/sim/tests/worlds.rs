@@ -102,6 +102,16 @@ mod without_guards {
         assert!(bad.is_empty(), "{bad:#?}");
     }
 
+    /// Records that expire too soon for the gate; a primary that needs fewer replicas than it has.
+    #[test]
+    fn every_setting_that_is_checked_at_a_start_is_needed() {
+        let tries = Tries { seeds_max: 150, catches: 1, survived_max: 20 };
+        let all = mutation::run_settings(tries, THREADS);
+        let bad = all.iter().filter(|caught| !caught.is_good());
+        let bad: Vec<String> = bad.map(ToString::to_string).collect();
+        assert!(!all.is_empty() && bad.is_empty(), "{bad:#?}");
+    }
+
     #[test]
     fn a_failing_schedule_is_made_shorter_and_fails_still() {
         let found = (1..100).find_map(|seed| {

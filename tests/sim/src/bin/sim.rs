@@ -82,7 +82,7 @@ fn profile_of(name: Option<&str>) -> Result<Option<Profile>> {
 
 fn guard_of(name: Option<&str>) -> Result<Option<&'static str>> {
     let all: Vec<&'static str> = Guards::ALL.iter().map(|(name, _)| *name).collect();
-    let find = |name: &str| all.iter().copied().find(|guard| *guard == name);
+    let find = mutation::named;
     let unknown = |name: &str| anyhow!("no guard `{name}`: there are {}", all.join(", "));
     name.map(|name| find(name).ok_or_else(|| unknown(name))).transpose()
 }

@@ -59,6 +59,8 @@ breaches! {
     LeaderUnknown => "the leader is not known after healing",
     /// A standby with everything is not eligible.
     HealthyOut => "a healthy node stays out",
+    /// A lookup in the shared store is not believed after everything was healed.
+    StoreUnknown => "the store is not believed after healing",
     /// A session is not served by any replica.
     Stuck => "stuck after everything was healed",
 }

@@ -33,6 +33,18 @@ corners! {
     /// Recorded after a loss of the same failover was acknowledged that reached as far, or of which
     /// nobody knew how far.
     AfterAcknowledgement => "recorded after its loss was acknowledged",
+    /// Recorded while a loss of the store was open: promised to others from the end of the fence.
+    RecordedInFence => "recorded while a loss of the store was open",
+    /// The store answered so late that its server may have been deposed.
+    RecordedLate => "kept by a server that may have been deposed",
+    /// The store could not be reached, and one instance kept it in its memory.
+    KeptInMemory => "kept in the memory of one instance",
+    /// The instance could not see the leader, and so was not seen there by others either.
+    NotSeen => "kept by an instance that could not see the leader",
+    /// Lost while the record of the subject could not be read: it is told when it can.
+    Unread => "lost while its record could not be read",
+    /// The version before cannot read what the next one wrote.
+    Unreadable => "not readable by the version before",
     /// A ninth notice while eight wait to be acknowledged: the eight of the latest failovers stay.
     NinthNotice => "a ninth notice not acknowledged",
     /// A machine taken back to a snapshot of its memory, before the next poll of it.

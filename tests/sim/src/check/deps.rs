@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tidegate_core::lineage::{Epoch, Life};
 
 use super::Corner;
+use crate::store::Promise;
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -25,6 +26,24 @@ pub(crate) struct Dep {
     pub(crate) told: bool,
     /// Why no mark stands for it any more, if none does.
     pub(crate) unmarked: Option<Corner>,
+    /// To whom it is promised.
+    pub(crate) promise: Promise,
+}
+
+impl Dep {
+    /// What a session has just written, or seen.
+    pub(crate) const fn new(tip: Rec, wrote: bool, epoch: Option<Epoch>, life: Life) -> Self {
+        Self {
+            tip,
+            wrote,
+            epoch,
+            life: Some(life),
+            forgotten: false,
+            told: false,
+            unmarked: None,
+            promise: Promise::All,
+        }
+    }
 }
 
 /// All that one holder depends on.
@@ -40,7 +59,8 @@ impl Deps {
         // What was seen earlier on the same line is in it.
         self.all.retain(|old| {
             let plain = !old.wrote && old.unmarked.is_none() && !old.forgotten && !old.told;
-            let same = old.epoch == dep.epoch && plain && dep.unmarked.is_none();
+            let promised = dep.promise == Promise::All || dep.promise == old.promise;
+            let same = old.epoch == dep.epoch && plain && dep.unmarked.is_none() && promised;
             !(same && world.tree.is_in(old.tip, Some(dep.tip)))
         });
         if !self.all.contains(&dep) {
@@ -62,6 +82,7 @@ impl Deps {
                     && later.forgotten == dep.forgotten
                     && later.unmarked == dep.unmarked
                     && later.told == dep.told
+                    && later.promise == dep.promise
                     && later.tip != dep.tip
                     && world.tree.is_in(dep.tip, Some(later.tip))
             })
@@ -94,6 +115,27 @@ impl Deps {
             let kept =
                 stands(record, dep, false) || carried.is_some_and(|own| stands(own, dep, false));
             dep.forgotten |= stands(record, dep, true) && !kept;
+        }
+    }
+
+    /// What a record that was found does not stand for was forgotten; `None`: none could be read.
+    pub(crate) fn forget_but(
+        &mut self,
+        held: Option<&BTreeSet<Rec>>,
+        carried: Option<&Self>,
+        world: &World,
+    ) {
+        for dep in &mut self.all {
+            let same = |own: &Dep| (own.tip, own.wrote) == (dep.tip, dep.wrote);
+            if carried.is_some_and(|own| own.all.iter().any(same)) {
+                continue;
+            }
+            let Some(held) = held else {
+                dep.forgotten = true;
+                dep.unmarked.get_or_insert(Corner::Unread);
+                continue;
+            };
+            dep.forgotten |= !held.iter().any(|tip| world.tree.is_in(dep.tip, Some(*tip)));
         }
     }
 

@@ -54,6 +54,12 @@ pub struct Figures {
     pub late_answers: u64,
     /// Verdicts an operator had to give after everything was healed.
     pub verdicts_needed: u64,
+    /// Records that were looked up in a shared store.
+    pub lookups: u64,
+    /// Of those, believed.
+    pub believed: u64,
+    /// Losses of a shared store that an instance noticed.
+    pub store_losses: u64,
     /// Notices to a session that lost nothing of what it was told about.
     pub notices_needless: u64,
     /// Notices told, by kind.
@@ -79,7 +85,7 @@ impl Figures {
         sum!(operations writes recorded session_reads promised calm_reads calm_replica rounds);
         sum!(lacking refused stale leader_reads turned_away bounded global waits fresh);
         sum!(waits_parked waits_ended waits_left polls late_answers);
-        sum!(verdicts_needed notices_needless);
+        sum!(verdicts_needed notices_needless lookups believed store_losses);
         add(&mut self.notices, &other.notices);
         add(&mut self.faults, &other.faults);
         add(&mut self.excused, &other.excused);

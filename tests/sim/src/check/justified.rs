@@ -19,7 +19,7 @@ pub(crate) struct Telling<'a> {
     /// What it knows of epochs.
     pub(crate) history: &'a History,
     /// What each instance knows from polls.
-    pub(crate) facts: [&'a Facts; 2],
+    pub(crate) facts: Vec<&'a Facts>,
 }
 
 impl Check {
@@ -87,8 +87,9 @@ impl Check {
             return None;
         }
         let recovered = world.tree.record(parent).end;
-        let [one, other] = telling.facts.map(|facts| facts.flush_seen(lost));
-        let flushed = one?.meet(other?).scalar();
+        let mut seen = telling.facts.iter().map(|facts| facts.flush_seen(lost));
+        let first = seen.next()??;
+        let flushed = seen.try_fold(first, |least, seen| Some(least.meet(seen?)))?.scalar();
         let torn = flushed == page_start(flushed);
         let kept = match flushed.cmp(&recovered) {
             std::cmp::Ordering::Less | std::cmp::Ordering::Equal => flushed,

@@ -84,10 +84,15 @@ pub(crate) struct Check {
     /// Nodes that stay out until an operator vouches for them.
     pub(crate) needs_word: BTreeSet<usize>,
     /// When fallbacks were admitted, by instance.
-    pub(crate) fallbacks: [Vec<u64>; 2],
+    pub(crate) fallbacks: Vec<Vec<u64>>,
 }
 
 impl Check {
+    pub(crate) fn new(instances: usize, harms: Option<&'static [Breach]>) -> Self {
+        let restored = Restored::of(instances);
+        Self { harms, fallbacks: vec![Vec::new(); instances], restored, ..Self::default() }
+    }
+
     pub(crate) const fn is_broken(&self) -> bool {
         self.violation.is_some()
     }

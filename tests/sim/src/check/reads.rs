@@ -6,6 +6,7 @@ use tidegate_core::routing::Guarantee;
 use tidegate_core::token::SessionToken;
 
 use super::{Breach, Check, Corner, Dep, Deps};
+use crate::store::Promise;
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -124,9 +125,12 @@ impl Check {
 
     /// Why a missing record is documented as not promised.
     fn excuse(&self, dep: &Dep, lost: bool, read: &ReadCheck<'_>, world: &World) -> Option<Corner> {
+        if let Promise::Here { why, .. } = dep.promise {
+            return Some(why);
+        }
         if dep.forgotten {
             if lost {
-                return Some(Corner::LostWhenForgotten);
+                return Some(dep.unmarked.unwrap_or(Corner::LostWhenForgotten));
             }
             if read.leader.is_none_or(|leader| !self.is_true(leader, world)) {
                 return Some(Corner::LeaderInView);

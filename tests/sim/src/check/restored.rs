@@ -11,6 +11,7 @@ use tidegate_core::position::Position;
 
 #[derive(Default, Debug)]
 pub(crate) struct Restored {
+    instances: usize,
     /// The lives of leaders that began with an older copy: the instances that saw them, and whether
     /// they could tell.
     lives: BTreeMap<Life, BTreeMap<usize, bool>>,
@@ -22,6 +23,10 @@ pub(crate) struct Restored {
 }
 
 impl Restored {
+    pub(super) fn of(instances: usize) -> Self {
+        Self { instances, ..Self::default() }
+    }
+
     /// Notes that a leader lives on as an older copy.
     pub(crate) fn add(&mut self, life: Life) {
         self.lives.insert(life, BTreeMap::new());
@@ -56,6 +61,7 @@ impl Restored {
     /// Says whether a copy came up that one of the instances could not tell from its original: its
     /// row may have told all others so.
     pub(crate) fn is_unseen(&self) -> bool {
-        self.lives.values().any(|told| (0..2).any(|at| told.get(&at) != Some(&true)))
+        let instances = self.instances;
+        self.lives.values().any(|told| (0..instances).any(|at| told.get(&at) != Some(&true)))
     }
 }

@@ -43,7 +43,13 @@ pub(crate) async fn burst(sim: Rc<Sim>, seed: u64) {
             break;
         }
         sim.with(|state| state.check.figures.operations += 1);
-        let at = random.below(2);
+        let Some(at) = sim.with(|state| {
+            let serving = state.serving();
+            (!serving.is_empty()).then(|| serving[random.below(serving.len())])
+        }) else {
+            sim.sleep(20 * MILLI).await;
+            continue;
+        };
         match random.below(20) {
             0..=6 => write(&sim, at, device, &mut random).await,
             7..=16 => read(&sim, at, device, profile, &mut random).await,
@@ -128,15 +134,7 @@ async fn write(sim: &Sim, at: usize, device: usize, random: &mut Random) {
     });
     let Some((text, captured_in, moved)) = capture else { return };
     let mark_epoch = if moved { epoch } else { captured_in };
-    let dep = Dep {
-        tip: rec,
-        wrote: true,
-        epoch: Some(mark_epoch),
-        life: Some(life),
-        forgotten: false,
-        told: false,
-        unmarked: None,
-    };
+    let dep = Dep::new(rec, true, Some(mark_epoch), life);
     let before = if sends_before { before } else { String::new() };
     tell_of_write(sim, at, device, (text, before), dep, random).await;
 }
@@ -297,15 +295,7 @@ async fn look_and_tell(
     let life = sim.with(|state| state.world.servers[server].life);
     sim.sleep(random.within(50_000, 400_000) as u64).await;
     let Some(tip) = tip else { return };
-    let dep = Dep {
-        tip,
-        wrote: false,
-        epoch: None,
-        life: Some(life),
-        forgotten: false,
-        told: false,
-        unmarked: None,
-    };
+    let dep = Dep::new(tip, false, None, life);
     let unsampled = sim.with(|state| random.below(100) < state.options.unsampled);
     let text = early.or_else(|| {
         let lives = sim.with(|state| {
@@ -387,10 +377,16 @@ async fn wait_for(sim: &Sim, at: usize, device: usize, random: &mut Random) {
 /// Acknowledges everything a device was told.
 async fn acknowledge(sim: &Sim, at: usize, device: usize) {
     let (holder, mut deps) = delivered(sim, at, device).await;
+    let life = sim.with(|state| state.instances[at].life);
+    let ids = sim.with(|state| std::mem::take(&mut state.devices[device].notices));
+    let change = Change { acknowledge: ids, ..Change::default() };
+    let committed = holder.acknowledge(sim, &change).await;
     sim.with(|state| {
-        let ids = std::mem::take(&mut state.devices[device].notices);
-        let change = Change { acknowledge: ids, ..Change::default() };
-        let committed = state.acknowledge(&holder, &change);
+        if state.instances[at].life != life {
+            // The call failed; what was taken in is told no more.
+            state.devices[device].notices.extend(change.acknowledge.clone());
+            return;
+        }
         committed.spread(state, device, &[]);
         state.tell(at, device, &committed, &[], &mut deps);
     });

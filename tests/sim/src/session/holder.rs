@@ -1,10 +1,12 @@
 //! Who is asking and who is raised: the calls of `src/sessions`, on bytes that no key seals.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, SystemId};
 use tidegate_core::position::Position;
-use tidegate_core::store_guard::{Belief, EmbeddedGuard};
+use tidegate_core::store_guard::{Belief, Worth};
 use tidegate_core::token::{
     BodyLimits, Change, Component, ComponentKey, Mark, Notice, PartitionId, SessionToken,
 };
@@ -12,7 +14,9 @@ use tidegate_core::trail::Known;
 
 use crate::check::{Corner, Dep, Deps};
 use crate::instance::Instance;
-use crate::sim::State;
+use crate::sim::{Sim, State};
+use crate::store::{self, Looked, Promise, StoreKind, version};
+use crate::world::log::Rec;
 
 /// Marks a component keeps, one per epoch: the limit the README names.
 const MARKS_MAX: usize = 4;
@@ -22,6 +26,8 @@ const MARKS_MAX: usize = 4;
 pub(crate) struct Holder {
     pub(crate) carried: SessionToken,
     tokens: usize,
+    /// One of them cannot be read.
+    unreadable: bool,
     raised: bool,
     named: Option<Named>,
     room: usize,
@@ -34,8 +40,12 @@ struct Named {
     /// The instance that looked it up.
     at: usize,
     record: Option<SessionToken>,
-    guard: EmbeddedGuard,
+    worth: Worth,
+    held: Option<BTreeSet<Rec>>,
+    failed: bool,
     looked_at: Instant,
+    /// The instance is of the version before.
+    previous: bool,
 }
 
 /// Whom a call raises.
@@ -51,6 +61,8 @@ pub(crate) enum Whom {
 pub(crate) struct Committed {
     /// The token to carry from now on; empty: what is carried stands.
     pub(crate) token: Vec<u8>,
+    /// What was carried could not be read, all of it.
+    pub(crate) unreadable: bool,
     pub(crate) notices: Vec<Notice>,
     /// What its holders hold together afterwards.
     pub(crate) merged: SessionToken,
@@ -62,12 +74,16 @@ pub(crate) struct Committed {
     pub(crate) fifth: [Vec<Epoch>; 2],
     /// The component did not fit into the token.
     pub(crate) dropped: bool,
+    /// To whom what was recorded is promised.
+    pub(crate) promise: Promise,
 }
 
 #[derive(Clone, Copy)]
 struct Reach {
     token: bool,
     record: bool,
+    /// The store is asked though nothing changes: its answer says where the record is kept.
+    must: bool,
 }
 
 impl Holder {
@@ -109,11 +125,11 @@ impl Holder {
 
     fn belief(&self, guards: &Guards) -> Option<Belief> {
         let named = self.named.as_ref()?;
-        Some(named.guard.belief(Instance::key(), named.looked_at, guards))
+        Some(named.worth.belief(Instance::key(), named.looked_at, guards))
     }
 
     pub(crate) fn known(&self, guards: &Guards) -> Known {
-        if self.belief(guards) == Some(Belief::Unknown) {
+        if self.unreadable || self.belief(guards) == Some(Belief::Unknown) {
             return Known::No;
         }
         let key = Instance::key();
@@ -138,121 +154,225 @@ impl Holder {
         let (subject, carries) = (self.named.is_some(), self.tokens > 0);
         let token = carries || !subject;
         match whom {
-            Whom::Write => Some(Reach { token: true, record: subject }),
-            Whom::TokenOrRecord => Some(Reach { token, record: !token }),
-            Whom::All => Some(Reach { token, record: subject }),
+            Whom::Write => Some(Reach { token: true, record: subject, must: true }),
+            Whom::TokenOrRecord => Some(Reach { token, record: !token, must: false }),
+            Whom::All => Some(Reach { token, record: subject, must: false }),
         }
     }
 }
 
-impl State {
-    /// Who is asking, and what it depends on as far as it told the service.
-    pub(crate) fn identify(&mut self, at: usize, device: usize) -> (Holder, Deps) {
-        let own = &self.devices[device];
-        let mut deps = Deps::default();
-        let mut carried = SessionToken::new();
-        let mut tokens = 0;
+/// Who is asking, and what it depends on as far as it told the service.
+pub(crate) async fn identify(sim: &Sim, at: usize, device: usize) -> (Holder, Deps) {
+    let (own, previous, asked) = sim.with(|state| {
+        let own = state.devices[device].clone();
+        let owed = own.subject.map(|subject| state.owed(subject, at));
+        (own, state.instances[at].previous, owed)
+    });
+    let mut deps = Deps::default();
+    let (mut carried, mut unreadable) = (SessionToken::new(), false);
+    let tokens = if own.carries { own.tokens.len() } else { 0 };
+    for body in own.tokens.iter().take(tokens) {
+        if previous && !version::is_readable(body) {
+            unreadable = true;
+            continue;
+        }
+        let read = SessionToken::decode(body, BodyLimits::default());
+        carried.join(&read.expect("own bytes are read back").0);
+    }
+    if unreadable {
+        carried = doubted(&carried);
+    }
+    let named = match own.subject {
+        None => None,
+        Some(subject) => Some(named(sim, at, subject).await),
+    };
+    sim.with(|state| {
         if own.carries {
-            deps.join(&own.deps, &self.world);
-            tokens = own.tokens.len();
-            for body in &own.tokens {
-                let read = SessionToken::decode(body, BodyLimits::default());
-                carried.join(&read.expect("own bytes are read back").0);
+            deps.join(&own.deps, &state.world);
+            if unreadable {
+                deps.unmark(None, Corner::Unreadable, &state.world);
             }
         }
-        let (room, subject) = (own.room, own.subject);
-        let named = subject.map(|subject| {
-            let record = self.store.lookup(subject, self.now);
-            deps.join(&self.store.deps[subject], &self.world);
-            // Read after the lookup: what the store forgot before it is known by then.
-            let guard = self.instances[at].guard.clone();
-            Named { subject, at, record, guard, looked_at: self.instant() }
-        });
-        let merged = SessionToken::new();
-        let mut holder = Holder { carried, tokens, raised: false, named, room, merged };
-        holder.merge();
-        for epoch in holder.beyond_merge() {
-            deps.unmark(Some(epoch), Corner::FifthLife, &self.world);
+        if let (Some(named), Some(asked)) = (&named, asked) {
+            deps.join(&named.owed(state, asked), &state.world);
         }
-        (holder, deps)
+    });
+    let (room, merged) = (own.room, SessionToken::new());
+    let mut holder = Holder { carried, tokens, unreadable, raised: false, named, room, merged };
+    holder.merge();
+    for epoch in holder.beyond_merge() {
+        sim.with(|state| deps.unmark(Some(epoch), Corner::FifthLife, &state.world));
+    }
+    (holder, deps)
+}
+
+async fn named(sim: &Sim, at: usize, subject: usize) -> Named {
+    let Looked { record, worth, held, failed } = store::lookup(sim, at, subject).await;
+    let (looked_at, previous) = sim.with(|state| (state.instant(), state.instances[at].previous));
+    Named { subject, at, record, worth, held, failed, looked_at, previous }
+}
+
+impl Named {
+    /// What the subject was promised when it asked, by whether it was found.
+    fn owed(&self, state: &State, asked: Deps) -> Deps {
+        if state.options.store.kind == StoreKind::Told {
+            // What expired is known to be forgotten once it was looked up.
+            return state.owed(self.subject, self.at);
+        }
+        let mut owed = asked;
+        owed.forget_but(self.held.as_ref().filter(|_| !self.failed), None, &state.world);
+        owed
     }
 
+    /// What a change is made for: a record that could not be read may have dropped components.
+    fn taken_for(&self) -> SessionToken {
+        let mut unknown = SessionToken::new();
+        unknown.overflow = self.failed;
+        self.record.clone().unwrap_or(unknown)
+    }
+
+    /// The part of a change that the store is asked to apply; `None`: it is not asked.
+    fn part_of(&self, change: &Change, reach: Reach, kind: StoreKind) -> Option<Change> {
+        let held = self.taken_for();
+        let part = part_of(change, &held, reach.record)?;
+        // A read that changes nothing is not written. A write is.
+        let must = kind == StoreKind::Told || reach.must && reach.record;
+        (must || part.apply(&mut held.clone())).then_some(part)
+    }
+}
+
+/// What was raised.
+#[derive(Debug)]
+pub(crate) struct Raised {
+    /// Epochs whose marks did not fit any more, of the token and of the record.
+    pub(crate) fifth: [Vec<Epoch>; 2],
+    /// To whom what is recorded is promised.
+    pub(crate) promise: Promise,
+}
+
+impl Holder {
     /// Raises the holders of a caller by what a call judged or learned, and writes the token.
-    pub(crate) fn commit(&mut self, holder: &Holder, change: &Change, whom: Whom) -> Committed {
-        let mut holder = holder.clone();
+    pub(crate) async fn commit(
+        &self,
+        sim: &Sim,
+        change: &Change,
+        whom: Whom,
+        tips: &[Rec],
+    ) -> Committed {
+        let mut holder = self.clone();
         let reach = holder.reach(whom);
-        let fifth = match reach {
-            Some(reach) => self.raise(&mut holder, change, reach),
-            None => [Vec::new(), Vec::new()],
+        let raised = match reach {
+            Some(reach) => holder.raise(sim, change, reach, tips).await,
+            None => holder.raised_nobody(sim),
         };
+        let issued = sim.now() / 1_000_000_000;
         let mut told = holder.merged().clone();
         change.tell.iter().for_each(|notice| told.tell(*notice));
         let notices = told.notices().copied().collect();
-        let replaces = reach.is_some() && holder.tokens > 1;
+        let replaces = reach.is_some() && (holder.tokens > 1 || holder.unreadable);
+        let carried = holder.written();
         let token = if holder.raised || replaces {
-            holder.carried.encode_within(self.now / 1_000_000_000, holder.room)
+            carried.encode_within(issued, holder.room)
         } else {
             Vec::new()
         };
-        let dropped = !token.is_empty() && holder.carried.component(Instance::key()).is_some() && {
+        let dropped = !token.is_empty() && carried.component(Instance::key()).is_some() && {
             let read = SessionToken::decode(&token, BodyLimits::default());
             let is_gone =
                 read.expect("own bytes are read back").0.component(Instance::key()).is_none();
             // One that goes while there is room was forgotten, and nothing excuses that.
-            is_gone && holder.carried.encode(self.now / 1_000_000_000).len() > holder.room
+            is_gone && carried.encode(issued).len() > holder.room
         };
         Committed {
             token,
+            unreadable: holder.unreadable,
             notices,
             merged: holder.merged,
             raised_token: reach.is_some_and(|reach| reach.token),
             raised_record: reach.is_some_and(|reach| reach.record),
-            fifth,
+            fifth: raised.fifth,
             dropped,
+            promise: raised.promise,
         }
     }
 
     /// Raises every holder the caller names by evidence it brought with this call.
-    pub(crate) fn adopt(&mut self, holder: &mut Holder, change: &Change) -> [Vec<Epoch>; 2] {
-        let record = holder.named.is_some();
-        let reach = Reach { token: holder.adopts_into_token(), record };
-        self.raise(holder, change, reach)
+    pub(crate) async fn adopt(&mut self, sim: &Sim, change: &Change, tips: &[Rec]) -> Raised {
+        let record = self.named.is_some();
+        let reach = Reach { token: self.adopts_into_token(), record, must: true };
+        self.raise(sim, change, reach, tips).await
     }
 
-    pub(crate) fn acknowledge(&mut self, holder: &Holder, change: &Change) -> Committed {
-        let mut holder = holder.clone();
+    pub(crate) async fn acknowledge(&self, sim: &Sim, change: &Change) -> Committed {
+        let mut holder = self.clone();
         let (token, record) = (holder.tokens > 0, holder.named.is_some());
-        let fifth = self.raise(&mut holder, change, Reach { token, record });
-        let mut committed = self.commit(&holder, &Change::default(), Whom::All);
+        let reach = Reach { token, record, must: true };
+        let Raised { fifth, .. } = holder.raise(sim, change, reach, &[]).await;
+        let mut committed = holder.commit(sim, &Change::default(), Whom::All, &[]).await;
         committed.fifth = fifth;
         committed
     }
 
-    fn raise(&mut self, holder: &mut Holder, change: &Change, reach: Reach) -> [Vec<Epoch>; 2] {
-        let mut fifth = [Vec::new(), Vec::new()];
-        let now = self.now;
-        if let Some(named) = &mut holder.named
+    fn raised_nobody(&self, sim: &Sim) -> Raised {
+        let worth = self.named.as_ref().map(|named| (named.at, &named.worth));
+        let promise = worth.map(|(at, worth)| sim.with(|state| state.promised(at, worth)));
+        Raised { fifth: [Vec::new(), Vec::new()], promise: promise.unwrap_or(Promise::All) }
+    }
+
+    async fn raise(&mut self, sim: &Sim, change: &Change, reach: Reach, tips: &[Rec]) -> Raised {
+        // What is there already is promised as it was found.
+        let mut raised = self.raised_nobody(sim);
+        let kind = sim.with(|state| state.options.store.kind);
+        if let Some(named) = &mut self.named
             && !change.is_empty()
+            && let Some(part) = named.part_of(change, reach, kind)
         {
-            let held = named.record.clone().unwrap_or_default();
-            if let Some(part) = part_of(change, &held, reach.record) {
-                // Somebody else may have raised it since: what is there is what the store says.
-                let before = self.store.lookup(named.subject, now).unwrap_or_default();
-                let kept = self.store.update(named.subject, &part, now);
-                fifth[1] = pushed_out(&before, &part, &kept);
-                named.record = Some(kept);
-                // The store may have forgotten since the lookup.
-                named.guard = self.instances[named.at].guard.clone();
+            let kept = store::update(sim, named.at, named.subject, &part, tips).await;
+            raised.fifth[1] = pushed_out(&kept.before, &part, &kept.record);
+            raised.promise = kept.promise;
+            named.record = Some(kept.record);
+            // The store may have forgotten since the lookup.
+            (named.worth, named.held) = (kept.worth, kept.held);
+            if kind == StoreKind::Shared {
+                (named.failed, named.looked_at) = (kept.failed, sim.with(|state| state.instant()));
             }
         }
-        if let Some(part) = part_of(change, &holder.carried, reach.token) {
-            let before = holder.carried.clone();
-            holder.raised |= part.apply(&mut holder.carried);
-            fifth[0] = pushed_out(&before, &part, &holder.carried);
+        if let Some(part) = part_of(change, &self.carried, reach.token) {
+            let before = self.carried.clone();
+            self.raised |= part.apply(&mut self.carried);
+            raised.fifth[0] = pushed_out(&before, &part, &self.carried);
         }
-        holder.merge();
-        fifth
+        self.merge();
+        raised
     }
+
+    /// What the token is to say, in the words of its version.
+    fn written(&self) -> SessionToken {
+        let previous = self.named.as_ref().is_some_and(|named| named.previous);
+        version::written(&self.carried, previous)
+    }
+
+    /// What the record of the subject does not stand for any more was forgotten.
+    pub(crate) fn forget_since(&self, deps: &mut Deps, carried: Option<&Deps>, state: &State) {
+        let Some(named) = &self.named else { return };
+        if state.options.store.kind == StoreKind::Told {
+            deps.forget_as(&state.store.deps[named.subject], carried);
+        } else {
+            deps.forget_but(named.held.as_ref().filter(|_| !named.failed), carried, &state.world);
+        }
+    }
+}
+
+/// The token that demands a leader sample of every partition it names, and of all others.
+fn doubted(token: &SessionToken) -> SessionToken {
+    let mut doubted = token.clone();
+    doubted.overflow = true;
+    for (key, component) in token.components() {
+        let mut component = component.clone();
+        component.unresolved = true;
+        doubted.replace_component(key, component);
+    }
+    doubted
 }
 
 fn marks(token: &SessionToken) -> Vec<Epoch> {
@@ -333,7 +453,7 @@ impl Committed {
         }
         for (_, dep, raised) in std::mem::take(&mut own.delivered) {
             if let Some(dep) = dep.filter(|_| raised && own.carries) {
-                own.deps.add(dep, world);
+                own.deps.add(Dep { promise: Promise::All, ..dep }, world);
             }
         }
         if self.raised_token && own.carries {
@@ -347,10 +467,13 @@ impl Committed {
         if self.dropped {
             own.deps.unmark(None, Corner::NoRoom, world);
         }
+        if self.unreadable && !self.token.is_empty() {
+            own.deps.unmark(None, Corner::Unreadable, world);
+        }
         let Some(subject) = own.subject else { return };
         if self.raised_record {
             for dep in new {
-                store.deps[subject].add(*dep, world);
+                store.deps[subject].add(Dep { promise: self.promise, ..*dep }, world);
             }
         }
         for epoch in &self.fifth[1] {

@@ -65,7 +65,18 @@ impl Device {
         use crate::options::Profile;
         let way = random.below(3);
         let narrow = options.profile == Profile::Narrow || random.one_in(8);
-        let subject_only = matches!(options.profile, Profile::Expiry | Profile::Forgets);
+        let subject_only = matches!(
+            options.profile,
+            Profile::Expiry
+                | Profile::Forgets
+                | Profile::StoreFailover
+                | Profile::StoreSplit
+                | Profile::StoreLoss
+                | Profile::Evicting
+                | Profile::Expiring
+                | Profile::Skewed
+                | Profile::Foreign
+        );
         Self {
             busy: false,
             subject: (way != 0 || subject_only).then_some(index % options.subjects),

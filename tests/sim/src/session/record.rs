@@ -10,11 +10,12 @@ use tidegate_core::position::Position;
 use tidegate_core::token::{Change, Component, Mark, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
 
-use super::holder::{Committed, Holder, Whom};
+use super::holder::{Committed, Holder, Raised, Whom, identify};
 use super::judged::losses_to_notices;
 use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, POLL_TIMEOUT, VIEW_MAX_AGE};
 use crate::sim::Sim;
+use crate::world::log::Rec;
 
 /// What a session wrote or saw.
 #[derive(Clone, Debug)]
@@ -77,14 +78,18 @@ pub(crate) async fn record(
         Observed::LeaderNow => from_leader(sim, at, since, None).await,
     };
     let (holder, mut deps) = delivered(sim, at, device).await;
+    if sim.with(|state| state.instances[at].life) != life {
+        return None;
+    }
+    let whom = if learned.wrote { Whom::Write } else { whom };
+    let change = learned.change(sim.now());
+    let new: Vec<Dep> = dep.map(|dep| learned.dep(dep)).into_iter().collect();
+    let tips: Vec<Rec> = new.iter().map(|dep| dep.tip).collect();
+    let committed = holder.commit(sim, &change, whom, &tips).await;
     sim.with(|state| {
         if state.instances[at].life != life {
             return None;
         }
-        let whom = if learned.wrote { Whom::Write } else { whom };
-        let change = learned.change(state.now);
-        let committed = state.commit(&holder, &change, whom);
-        let new: Vec<Dep> = dep.map(|dep| learned.dep(dep)).into_iter().collect();
         committed.spread(state, device, &new);
         state.tell(at, device, &committed, &change.tell, &mut deps);
         Some(committed)
@@ -94,7 +99,7 @@ pub(crate) async fn record(
 /// Who is asking, after evidence it could not record before was recorded.
 pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, Deps) {
     let since = sim.with(|state| state.instant());
-    let (mut holder, mut deps) = sim.with(|state| state.identify(at, device));
+    let (mut holder, mut deps) = identify(sim, at, device).await;
     let pending = sim.with(|state| {
         let own = &mut state.devices[device];
         // The last call that delivered these failed: nobody heard of its token.
@@ -105,25 +110,27 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
     for one in pending {
         let learned = from_evidence(sim, at, &one.text, "", since).await;
         let Some(learned) = learned else { continue };
+        if sim.with(|state| state.instances[at].life) != life {
+            // The call failed: the client keeps it.
+            sim.with(|state| state.devices[device].pending.push(one.clone()));
+            continue;
+        }
+        let change = learned.change(sim.now());
+        let Raised { fifth, promise } = holder.adopt(sim, &change, &[one.dep.tip]).await;
         sim.with(|state| {
             if state.instances[at].life != life {
-                // The call failed: the client keeps it.
                 state.devices[device].pending.push(one.clone());
                 return;
             }
-            let change = learned.change(state.now);
-            let fifth = state.adopt(&mut holder, &change);
             let own = &state.devices[device];
-            if let Some(subject) = own.subject {
-                deps.forget_as(&state.store.deps[subject], own.carries.then_some(&own.deps));
-            }
+            holder.forget_since(&mut deps, own.carries.then_some(&own.deps), state);
             for epoch in holder.without(fifth.iter().flatten()) {
                 deps.unmark(Some(epoch), Corner::FifthLife, &state.world);
             }
             // What its loss tells of is gone at once.
             let mut left = Deps { all: vec![learned.dep(one.dep)], ..Deps::default() };
             state.check.told(&change.tell, &mut left, &state.world);
-            let dep = left.all.first().copied();
+            let dep = left.all.first().map(|dep| Dep { promise, ..*dep });
             state.adopted(device, &fifth, (one.clone(), dep), holder.adopts_into_token());
             deps.join(&left, &state.world);
             state.learn(device, &change.tell, &mut deps);

@@ -101,7 +101,7 @@ pub(crate) async fn select(
         }
         if let Some(end) = end {
             let found = (&judged, end, since);
-            return Some(finish(sim, at, device, &holder, deps, policy, whom, found));
+            return finish(sim, at, device, &holder, deps, policy, whom, found).await;
         }
     }
     sim.with(|state| {
@@ -152,7 +152,7 @@ async fn walk_plan(sim: &Sim, at: usize, judged: &Judged, walk: &mut Walk) -> Op
 }
 
 #[expect(clippy::too_many_arguments, reason = "the facts of one walk, gathered once")]
-fn finish(
+async fn finish(
     sim: &Sim,
     at: usize,
     device: usize,
@@ -161,12 +161,16 @@ fn finish(
     policy: &Policy,
     whom: Whom,
     (judged, end, since): (&Judged, End, Instant),
-) -> Selected {
+) -> Option<Selected> {
     let since = since.as_nanos();
     let Judged { ready, snapshot, .. } = judged;
+    let (change, life) =
+        sim.with(|state| (change_of(state, holder, ready), state.instances[at].life));
+    let committed: Committed = holder.commit(sim, &change, whom, &[]).await;
     sim.with(|state| {
-        let change = change_of(state, holder, ready);
-        let committed: Committed = state.commit(holder, &change, whom);
+        if state.instances[at].life != life {
+            return None;
+        }
         committed.spread(state, device, &[]);
         state.justify(snapshot, &change, &deps);
         state.tell(at, device, &committed, &change.tell, &mut deps);
@@ -193,7 +197,7 @@ fn finish(
         });
         let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
         let holder = committed.merged;
-        Selected { served, met, valid_for, deps, holder, leader, since }
+        Some(Selected { served, met, valid_for, deps, holder, leader, since })
     })
 }
 

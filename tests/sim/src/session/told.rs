@@ -63,7 +63,7 @@ impl State {
     pub(crate) fn justify(&mut self, by: &Snapshot, change: &Change, deps: &Deps) {
         let leader = by.leadership.leader().map(|leader| leader.epoch);
         let history = &by.history;
-        let facts = [0, 1].map(|at| self.instances[at].snapshot.facts.as_ref());
+        let facts = self.instances.iter().map(|own| own.snapshot.facts.as_ref()).collect();
         let telling = Telling { change, deps, leader, history, facts };
         self.check.justified(&telling, &self.world, self.now);
     }

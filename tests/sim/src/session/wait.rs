@@ -50,8 +50,13 @@ pub(crate) async fn wait(
                 WaitEnd::Expired | WaitEnd::Gone | WaitEnd::Full => Vec::new(),
             }
         };
+        if sim.with(|state| state.instances[at].life) != life || (unknown && nodes.is_empty()) {
+            return None;
+        }
+        let change = sim.with(|state| change_of(state, &holder, &ready));
+        let committed = holder.commit(sim, &change, Whom::TokenOrRecord, &[]).await;
         return sim.with(|state| {
-            if state.instances[at].life != life || (unknown && nodes.is_empty()) {
+            if state.instances[at].life != life {
                 return None;
             }
             let judged_by = Arc::clone(&snapshot);
@@ -59,8 +64,6 @@ pub(crate) async fn wait(
             let (snapshot, now) = (state.instances[at].snapshot.clone(), state.instant());
             let still = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
             let fresh: Vec<NodeId> = nodes.into_iter().filter(still).collect();
-            let change = change_of(state, &holder, &ready);
-            let committed = state.commit(&holder, &change, Whom::TokenOrRecord);
             committed.spread(state, device, &[]);
             state.justify(&judged_by, &change, &deps);
             state.tell(at, device, &committed, &change.tell, &mut deps);
