@@ -227,7 +227,7 @@ fn what_is_missing_or_zero_is_named() {
         ("id = 1", "id = 0", "t.toml:8: `partition.main.id`: invalid value: integer `0`"),
         ("id = 1", "id = 4294967296", "`partition.main.id`: 4294967296 is too large"),
         ("system_id = 7", "system_id = -7", "t.toml:9: `partition.main.system_id`: invalid value"),
-        ("kind = \"memory\"", "kind = \"redis\"", "`store.urls`: name the servers of the store, as"),
+        ("kind = \"memory\"", "kind = \"redis\"", "`store.urls`: name the servers of the store"),
         ("kind = \"memory\"", "kind = \"disk\"", "`store.kind`: `disk` is no kind of store"),
     ] {
         let error = parse(&SMALLEST.replace(line, wrong), &[]).expect_err(wrong);

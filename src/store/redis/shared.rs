@@ -66,7 +66,7 @@ struct Shared {
 impl SharedStore {
     /// Opens a store for the partitions of `keys`, now or when its servers are there.
     ///
-    /// `secret_tag` is equal in instances that hash subjects under the same secret, and in no other.
+    /// `secret_tag` is equal in instances that hash subjects under the same secret, else different.
     ///
     /// # Errors
     /// [`CheckError::Refused`] if something must be changed first.

@@ -90,8 +90,8 @@ pub(super) async fn of(
     let (fence, believed_for) = match redundancy {
         Redundancy::Single if replicas > 0 => {
             let text = format!(
-                "the store has {replicas} replicas, and one may be promoted; remove the setting, or \
-                 set it to \"fenced\" or \"async\""
+                "the store has {replicas} replicas, and one may be promoted; remove the setting, \
+                 or set it to \"fenced\" or \"async\""
             );
             return Err(CheckError::refused("store.redundancy", text));
         }
