@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use tidegate::ports::TokenStore;
 use tidegate_lab::redis::{Cluster, Kind, Options};
+use tidegate_lab::wait::{LIMIT, until};
 
 use crate::stage::{self, position, saw};
 use tidegate::config::Redundancy;
@@ -52,6 +53,8 @@ async fn a_record_in_a_slot_on_the_move_is_found_or_not_answered_and_never_absen
         }
     }
     migration.finish().await?;
+    let answers = || async { Ok(store.lookup(subject(0)).await.is_ok()) };
+    until("the bucket is answered for", LIMIT, answers).await?;
     for number in 0..SUBJECTS {
         let looked = store.lookup(subject(number)).await?;
         assert_eq!(position(&looked), Some(u64::from(number) + 1), "after the move");

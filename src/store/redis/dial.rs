@@ -24,8 +24,10 @@ use crate::config::Topology;
 
 /// Time a connection may take, its greeting included: as long as a host that is gone says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// Redirections and waits of one call in a cluster; its time ends it before.
-const REDIRECTIONS: u32 = 12;
+/// Redirections and waits of one call in a cluster, and the longest wait in milliseconds: together
+/// shorter than a call may take, so that a slot on the move is told from a server that is gone.
+const REDIRECTIONS: u32 = 5;
+const LONGEST_WAIT_MILLIS: u64 = 10;
 /// Calls that may wait for the socket of one connection.
 const CALLS_QUEUED: usize = 1_024;
 
@@ -176,7 +178,7 @@ impl Dial {
         let mut builder = ClusterClientBuilder::new(seeds?)
             .retries(REDIRECTIONS)
             .min_retry_wait(2)
-            .max_retry_wait(50)
+            .max_retry_wait(LONGEST_WAIT_MILLIS)
             .connection_timeout(CONNECT_LIMIT)
             .response_timeout(self.settings.timeout.max(CONNECT_LIMIT / 4))
             .tcp_settings(tcp());
