@@ -14,6 +14,7 @@ use tidegate_lab::redis::{Group, Kind, Options};
 use tidegate_lab::service::{PARTITION, ServiceOptions};
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1;
+use tidegate_proto::v1::admin_service_client::AdminServiceClient;
 use tidegate_proto::v1::routing_service_client::RoutingServiceClient;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
@@ -23,9 +24,14 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::bench::{Bench, Routing};
 use crate::session::Session;
 
-/// A primary without its replica takes no write; the fence is as short as that allows.
-const MAX_LAG_SECONDS: u32 = 1;
-const FENCE: &str = "4s";
+/// A primary without its replica takes no write. Replicas answer once a second, and on a busy
+/// machine later than that; the fence is as short as this allows.
+const MAX_LAG_SECONDS: u32 = 3;
+const FENCE: &str = "8s";
+/// A busy machine is slower than a store may be by default.
+const TIMEOUT: &str = "150ms";
+/// What the leader bears is not what these scenarios are about.
+const FALLBACKS: &str = "100000";
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 /// The bench, its store, and a second instance beside the one of the bench.
@@ -38,23 +44,39 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts everything; both instances believe the store when it returns.
     pub(crate) async fn start(major: Major) -> Self {
-        let options = Options::new(Kind::Redis).append_only().min_replicas(1, MAX_LAG_SECONDS);
+        let options = Options::new(Kind::Redis).min_replicas(1, MAX_LAG_SECONDS);
         let store = Group::start(options, 1).await.expect("a store");
         let folder = tempfile::tempdir().expect("a folder");
         let secret = folder.path().join("secret");
         std::fs::write(&secret, SECRET).expect("written");
         let lines = format!(
             "kind = \"redis\"\nurls = [\"redis://{}\"]\nredundancy = \"fenced\"\n\
+             timeout = \"{TIMEOUT}\"\n\
              fence = \"{FENCE}\"\nsecret_file = \"{}\"",
             store.primary().address(),
             secret.display()
         );
-        let bench = Bench::with(major, |options| options.store(&lines)).await;
+        let change =
+            |options: ServiceOptions| options.store(&lines).limit("fallback_reads", FALLBACKS);
+        let bench = Bench::with(major, change).await;
         let options = ServiceOptions::of(&bench.cluster).await.expect("a leader that answers");
-        let second = Program::start(&options.store(&lines), folder).await;
+        let second = Program::start(&change(options), folder).await;
         let pair = Self { bench, store, second };
         pair.await_belief().await;
         pair
+    }
+
+    /// Waits until no instance has anything left to write into the store.
+    pub(crate) async fn await_written(&self) {
+        let second = format!("http://{}", self.second.ports.1.address());
+        for admin in [self.bench.service.admin_endpoint(), second] {
+            let written = || async {
+                let mut admin = AdminServiceClient::connect(admin.clone()).await?;
+                let shown = admin.get_store(v1::GetStoreRequest {}).await?.into_inner().store;
+                Ok(shown.is_some_and(|store| store.pending_count == 0))
+            };
+            until("all that waited is written", LIMIT, written).await.expect("it is");
+        }
     }
 
     /// Waits until both instances believe the store.

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tidegate_client::{Client, ClientOptions, Guarantee, Policy, Raise, SessionOptions, Stored};
+use tidegate_client::{
+    Client, ClientOptions, Guarantee, Observed, Policy, Raise, SessionOptions, Stored,
+};
 use tokio_postgres::Transaction;
 
 use super::fault::Fired;
@@ -34,6 +36,12 @@ pub(super) async fn play(stage: &Stage, place: &Place) -> Result<Fired> {
     let named = |client: &Client, number: usize| {
         client.session(SessionOptions::new(PARTITION).subject(format!("short-{number}")))
     };
+    until("a new instance writes into the store", LIMIT, || async {
+        let visitor = writer.session(SessionOptions::new(PARTITION).subject("short-visitor"));
+        let stored = visitor.record(Observed::LeaderNow, Raise::All).await?;
+        Ok(stored != Stored::Memory)
+    })
+    .await?;
     let mut rows = Vec::new();
     let mut leader = place.leader().connect("postgres", DATABASE).await?;
     for number in 0..SESSIONS {

@@ -9,11 +9,13 @@ use anyhow::{Context, Result, ensure};
 
 use super::chain::{contents, differing};
 use super::expiry;
-use super::place::Place;
+use super::place::{INSTANCES, Place};
 use super::stage::Stage;
 
 /// The replica lacks the last second, in which sessions have at least so many turns.
-const LACKS: (Duration, u64) = (Duration::from_secs(1), 30);
+const LACKS: (Duration, u64) = (Duration::from_millis(800), 10);
+/// Within this after its loss an instance that waits for no fence has sampled its barrier.
+const EARLY: Duration = Duration::from_millis(400);
 /// How long a server stands still.
 const FROZEN: Duration = Duration::from_secs(10);
 /// How late everything arrives at a slow replica, and for how long.
@@ -36,6 +38,8 @@ pub enum Kind {
     FlushedRestarted,
     /// An old snapshot is restored.
     Restored,
+    /// The same while no instance runs.
+    RestoredRestarted,
     /// Records are evicted.
     Evicted,
     /// Records expire.
@@ -67,13 +71,14 @@ pub(super) struct Fired {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Killed,
         Self::Split,
         Self::LeftBehind,
         Self::Flushed,
         Self::FlushedRestarted,
         Self::Restored,
+        Self::RestoredRestarted,
         Self::Evicted,
         Self::Expired,
         Self::ScriptsFlushed,
@@ -93,6 +98,7 @@ impl Kind {
             Self::Flushed => "FLUSHALL",
             Self::FlushedRestarted => "FLUSHALL, all restarted",
             Self::Restored => "old snapshot",
+            Self::RestoredRestarted => "old snapshot, all restarted",
             Self::Evicted => "eviction",
             Self::Expired => "expiry",
             Self::ScriptsFlushed => "SCRIPT FLUSH",
@@ -112,6 +118,7 @@ impl Kind {
             | Self::Flushed
             | Self::FlushedRestarted
             | Self::Restored
+            | Self::RestoredRestarted
             | Self::Evicted
             | Self::Expired
             | Self::LateInstance => true,
@@ -135,7 +142,8 @@ impl Kind {
             Self::LeftBehind => split(stage, place, first, true).await?,
             Self::Flushed => flushed(stage).await?,
             Self::FlushedRestarted => flushed_restarted(stage, place).await?,
-            Self::Restored => restored(stage, place).await?,
+            Self::Restored => restored(stage, place, false).await?,
+            Self::RestoredRestarted => restored(stage, place, true).await?,
             Self::Evicted => evicted(stage).await?,
             Self::ScriptsFlushed => scripts_flushed(stage).await?,
             Self::Frozen => {
@@ -157,11 +165,20 @@ impl Kind {
     }
 }
 
+/// The late standby gets what was written so far, and nothing later.
+async fn late_up_to_now(place: &Place) -> Result<()> {
+    place.late().resume_replay().await?;
+    place.let_pass(EARLY, 0).await?;
+    place.late().pause_replay().await
+}
+
 /// Cuts the replica off for a while, kills the primary and promotes the replica; returns what the
 /// replica lacks.
 async fn fail_over(stage: &mut Stage, place: &Place) -> Result<u64> {
+    late_up_to_now(place).await?;
     stage.chain.cut().await?;
     place.let_pass(LACKS.0, LACKS.1).await?;
+    place.hush(true);
     let before = contents(stage.chain.primary()).await?;
     stage.chain.primary().kill().await?;
     stage.chain.promote().await?;
@@ -180,17 +197,21 @@ async fn killed(stage: &mut Stage, place: &Place, first: usize) -> Result<u64> {
 /// `first` goes to the promoted replica at once, the other stays.
 async fn split(stage: &mut Stage, place: &Place, first: usize, stands: bool) -> Result<u64> {
     stage.chain.cut().await?;
+    let before = contents(stage.chain.primary()).await?;
     stage.chain.promote().await?;
     stage.follow_primary(first);
-    let before = contents(stage.chain.old()).await?;
+    // A barrier that is sampled too early is on the late standby; what is recorded on the old
+    // primary after it is not.
+    late_up_to_now(place).await?;
+    place.await_turns(TURNS).await?;
     stage.chain.await_refusal(stage.chain.old()).await?;
+    // Who reads on the old primary must have others write on the new one.
+    place.hush(!stands);
     let after = contents(stage.chain.old()).await?;
     if stands {
         place.await_disbelief(first).await?;
         place.await_belief(first).await?;
         place.await_turns(TURNS * 2).await?;
-    } else {
-        place.await_turns(TURNS).await?;
     }
     stage.follow_primary(1 - first);
     stage.chain.rejoin().await?;
@@ -205,26 +226,44 @@ async fn flushed(stage: &Stage) -> Result<u64> {
 }
 
 async fn flushed_restarted(stage: &mut Stage, place: &Place) -> Result<u64> {
-    for instance in 0..2 {
-        place.ends(instance);
-        stage.halt(instance).await?;
-    }
+    end_all(stage, place).await?;
     let lost = flushed(stage).await?;
-    for instance in 0..2 {
-        stage.start(instance).await?;
-        place.runs();
-    }
+    start_all(stage, place).await?;
     Ok(lost)
 }
 
-async fn restored(stage: &Stage, place: &Place) -> Result<u64> {
-    let primary = stage.chain.primary();
-    let old = primary.snapshot().await?;
-    let then = contents(primary).await?;
+async fn end_all(stage: &mut Stage, place: &Place) -> Result<()> {
+    for instance in 0..INSTANCES {
+        place.ends(instance);
+        stage.halt(instance).await?;
+    }
+    Ok(())
+}
+
+async fn start_all(stage: &mut Stage, place: &Place) -> Result<()> {
+    for instance in 0..INSTANCES {
+        stage.start(instance).await?;
+        place.runs();
+    }
+    Ok(())
+}
+
+/// The late standby has all that the snapshot knows of, and nothing later.
+async fn restored(stage: &mut Stage, place: &Place, restarted: bool) -> Result<u64> {
+    let old = stage.chain.primary().snapshot().await?;
+    let then = contents(stage.chain.primary()).await?;
+    late_up_to_now(place).await?;
     place.let_pass(LACKS.0, LACKS.1).await?;
-    let lost = differing(&contents(primary).await?, &then);
-    primary.restore(&old).await?;
+    place.hush(true);
+    if restarted {
+        end_all(stage, place).await?;
+    }
+    let lost = differing(&contents(stage.chain.primary()).await?, &then);
+    stage.chain.primary().restore(&old).await?;
     stage.chain.mend().await?;
+    if restarted {
+        start_all(stage, place).await?;
+    }
     Ok(lost)
 }
 
@@ -281,8 +320,10 @@ async fn slow_replica(stage: &Stage, place: &Place) -> Result<u64> {
 
 /// `late` is ended before the failover and started when the other stands again.
 async fn late_instance(stage: &mut Stage, place: &Place, late: usize) -> Result<u64> {
+    late_up_to_now(place).await?;
     stage.chain.cut().await?;
     place.let_pass(LACKS.0, LACKS.1).await?;
+    place.hush(true);
     place.ends(late);
     stage.halt(late).await?;
     let before = contents(stage.chain.primary()).await?;

@@ -76,7 +76,8 @@ impl Person {
 
     async fn turn(&mut self, place: &Place) {
         let at = self.rng.usize(0..INSTANCES);
-        if self.rng.u32(0..10) >= 6 {
+        let is_quiet = self.id % 2 == 1 && place.is_hushed();
+        if is_quiet || self.rng.u32(0..10) >= 6 {
             return self.read(place, at).await;
         }
         let row = self.write(place, at).await;

@@ -52,6 +52,7 @@ pub(super) struct Place {
     /// Instances that are ended on purpose just now.
     ended: AtomicU64,
     outage: AtomicBool,
+    hush: AtomicBool,
 }
 
 impl Place {
@@ -75,6 +76,7 @@ impl Place {
             restarts: Default::default(),
             ended: AtomicU64::new(0),
             outage: AtomicBool::new(false),
+            hush: AtomicBool::new(false),
         })
     }
 
@@ -203,6 +205,16 @@ impl Place {
     /// Says whether no instance was ended on purpose.
     pub(super) fn all_run(&self) -> bool {
         self.ended.load(Ordering::SeqCst) == 0
+    }
+
+    /// Half of the sessions only read from now on, or all write again: a new record would make up
+    /// for one that is lost.
+    pub(super) fn hush(&self, begins: bool) {
+        self.hush.store(begins, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_hushed(&self) -> bool {
+        self.hush.load(Ordering::SeqCst)
     }
 
     /// The store goes away for long, or is back.

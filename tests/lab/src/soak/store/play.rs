@@ -120,6 +120,7 @@ impl Play {
         let place = Arc::clone(&self.place);
         self.stage.await_written().await?;
         place.settles();
+        place.hush(false);
         join_all(self.people.iter_mut().map(|person| person.last_look(&place))).await;
         self.stage.catch_up().await?;
         place.storm(false);
