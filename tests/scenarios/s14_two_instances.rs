@@ -2,6 +2,7 @@
 
 use tidegate_lab::install::Major;
 use tidegate_proto::v1;
+use tidegate_proto::v1::select_replica_response::Outcome;
 
 use crate::bench::{Routing, name_of, served};
 use crate::on_both_versions;
@@ -15,10 +16,10 @@ on_both_versions! {
 }
 
 const ROUNDS: i64 = 1_000;
-/// Rounds that a busy machine may leave out: the store was slower than its limit.
-const LEFT_OUT_MAX: u64 = 200;
 /// Half way, the instance that records is killed.
 const KILLED_AT: i64 = ROUNDS / 2;
+/// Times a select is tried.
+const TRIES: u32 = 50;
 /// Rounds from before the kill that are looked at after it, through the restarted instance.
 const LOOKED_AT: usize = 50;
 
@@ -27,7 +28,7 @@ async fn both_instances(major: Major) {
     pair.bench.r1().pause_replay().await.expect("r1 pauses");
     let mut records = pair.second.routing().await;
     let mut selects = pair.bench.routing();
-    let (mut on_r1, mut by_replica, mut left_out) = (0_u64, 0_u64, 0_u64);
+    let (mut on_r1, mut by_replica, mut in_memory) = (0_u64, 0_u64, 0_u64);
     let mut stored = Vec::new();
     for round in 1..=ROUNDS {
         if round == KILLED_AT {
@@ -38,12 +39,12 @@ async fn both_instances(major: Major) {
         }
         let session = Session::of(&format!("user {round}"));
         let capture = pair.bench.commit(round).await.capture().to_owned();
-        if !record(&mut records, &session, capture).await {
-            // Kept by its instance alone, and said to be: not promised through the other one yet.
-            left_out += 1;
-            continue;
+        if record(&mut records, &session, capture).await {
+            stored.push(round);
+        } else {
+            // An instance that has just started promises nothing for others yet; it writes, though.
+            in_memory += 1;
         }
-        stored.push(round);
         let answer = select(&mut selects, &session).await;
         let named = served(&answer);
         on_r1 += u64::from(name_of(&named) == "r1");
@@ -51,7 +52,6 @@ async fn both_instances(major: Major) {
         assert!(pair.bench.reads(&named, round).await, "round {round}: {answer:?}");
     }
     assert_eq!(on_r1, 0, "of {ROUNDS} rounds");
-    assert!(left_out < LEFT_OUT_MAX, "{left_out} records were kept in memory");
     // The wrong way: who does not say who he is may be sent to r1.
     let mut strangers_on_r1 = 0_u64;
     for _ in 0..100 {
@@ -61,7 +61,7 @@ async fn both_instances(major: Major) {
     assert!(strangers_on_r1 > 0, "r1 may serve whoever wrote nothing");
     println!(
         "S14 {major:?}: 0 of {ROUNDS} rounds named r1, {by_replica} were served by a replica, \
-         {left_out} were left out; {strangers_on_r1} of 100 strangers were on r1"
+         {in_memory} were said to be in memory; {strangers_on_r1} of 100 strangers were on r1"
     );
 }
 
@@ -89,7 +89,15 @@ async fn record(routing: &mut Routing, session: &Session, capture: String) -> bo
     matches!(answer.stored(), v1::Stored::PrimaryOnly | v1::Stored::Replicated)
 }
 
+/// The first answer that names a node: a busy machine may refuse whoever is unknown for want of a
+/// leader sample in time.
 async fn select(routing: &mut Routing, session: &Session) -> v1::SelectReplicaResponse {
-    let request = selecting(session, v1::Policy::default());
-    routing.select_replica(request).await.expect("a decision").into_inner()
+    for _ in 0..TRIES {
+        let request = selecting(session, v1::Policy::default());
+        let answer = routing.select_replica(request).await.expect("a decision").into_inner();
+        if let Some(Outcome::Served(_)) = answer.outcome {
+            return answer;
+        }
+    }
+    panic!("{TRIES} times no node was named")
 }
