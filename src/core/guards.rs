@@ -118,7 +118,7 @@ guards! {
     barrier => "6.4",
     /// The barrier is sampled when nobody can record on a deposed server of the store any more.
     fence => "6.4",
-    /// A store whose generation speaks of another server, or of fewer evictions, has lost something.
+    /// A store whose generation speaks of another server or of fewer evictions has lost something.
     generation => "6.4",
     /// A server of the store is believed only while it takes our writes.
     believed_lookup => "6.3",

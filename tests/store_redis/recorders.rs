@@ -87,8 +87,7 @@ async fn positions_that_differ_by_one_above_doubles_are_ordered_right() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_takes_two_round_trips_where_its_bytes_are_unknown_and_one_where_not() -> Result<()>
-{
+async fn a_record_takes_two_round_trips_where_its_bytes_are_unknown_else_one() -> Result<()> {
     let server = Server::start(Options::new(Kind::Redis)).await?;
     let store = stage::open(single(&server)).await?;
     // From here on nothing but these calls counts: the generation is written.

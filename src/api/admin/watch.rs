@@ -20,8 +20,8 @@ use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError;
 use tonic::Status;
 
-use super::{epochs, store};
 use super::show::{name, quarantined, state, text, time};
+use super::{epochs, store};
 use crate::api::status;
 use crate::clock::Clock;
 use crate::partitions::{Happened, Happening, PartitionHandle};

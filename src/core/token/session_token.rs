@@ -272,8 +272,9 @@ impl SessionToken {
         if self.notices.get(&id.loss()).is_some_and(|notice| id.covers(notice.id())) {
             self.notices.remove(&id.loss());
         }
-        let heard = self.acknowledged.entry(id.loss()).or_insert(id.upto());
-        *heard = heard.join(id.upto());
+        let upto = id.upto();
+        let heard = self.acknowledged.entry(id.loss()).or_insert(upto);
+        *heard = heard.join(upto);
         while self.acknowledged.len() > NOTICES_MAX {
             self.acknowledged.pop_first();
         }

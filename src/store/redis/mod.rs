@@ -112,7 +112,8 @@ impl RedisStore {
         };
         let (announcer, counters) = (Arc::new(events::Announcer::new()), Arc::default());
         let layout = keys::Layout::of(&settings);
-        let client = client::Client::connect(&settings, &layout, &announcer, &counters, clock).await?;
+        let dialled = client::Client::connect(&settings, &layout, &announcer, &counters, clock);
+        let client = dialled.await?;
         let buckets = layout.buckets().count();
         let told = (&announcer, &counters);
         let inner = Inner {

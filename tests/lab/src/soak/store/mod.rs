@@ -5,7 +5,8 @@
 //! - `schedule`: which fault comes when, from a seed
 //! - `play`: one round: sessions live, a fault happens, all that was promised is looked for
 //! - `outage`: the store is gone for a while
-//! - `stage`: servers and instances; `chain`: the servers of the store; `place`: what sessions share
+//! - `stage`: servers and instances; `chain`: the servers of the store
+//! - `place`: what sessions share
 //! - `person`: one session; `memory`: what it must find
 //! - `tally`, `sums`: counts, and the claims that come of them
 //!
@@ -57,7 +58,7 @@ pub const OFF: [(&str, &[Kind]); 5] = [
     ("gate", &[Kind::Expired]),
 ];
 /// Rounds within which they must.
-pub const ROUNDS_OFF: u64 = 8;
+pub const ROUNDS_OFF: u64 = 20;
 /// How long the store is gone at once.
 const OUTAGE: Duration = Duration::from_secs(60);
 /// Broken promises that are told in full.
