@@ -29,6 +29,9 @@ const WAIT_GRACE: Duration = Duration::from_secs(3);
 /// How long a person does nothing between two requests, in milliseconds.
 const PAUSE_MILLIS: std::ops::Range<u64> = 60..600;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Times a person asks at most when all is well again, and the pause in between.
+const LAST_LOOKS: u32 = 50;
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// Notices that the service lets one request acknowledge.
 const ACKNOWLEDGED_MAX: usize = 16;
 /// Of so many writes one is looked for on the standbys.
@@ -130,10 +133,16 @@ impl Person {
         }
     }
 
-    /// Looks once more, when all is well again, on every device it has.
+    /// Looks once more, when all is well again, on every device it has. Whoever is refused, as on
+    /// a machine that others keep busy, asks again: nobody can be told without an answer.
     pub(super) async fn last_look(&mut self, place: &Place) {
         let main = self.main.clone();
-        self.read(place, &main, false).await;
+        for _ in 0..LAST_LOOKS {
+            if self.read(place, &main, false).await {
+                break;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
         if let Some(other) = self.other_device(place) {
             self.read(place, &other, true).await;
         }
@@ -148,7 +157,9 @@ impl Person {
 
     async fn look(&mut self, place: &Place) {
         match self.other_device(place).filter(|_| self.rng.u32(0..3) == 0) {
-            Some(other) => self.read(place, &other, true).await,
+            Some(other) => {
+                self.read(place, &other, true).await;
+            }
             None => {
                 let main = self.main.clone();
                 self.read(place, &main, false).await;
@@ -214,8 +225,8 @@ impl Person {
         capture.map(|_| row)
     }
 
-    /// Reads its rows and its partner's where the service says.
-    async fn read(&mut self, place: &Place, session: &Session, elsewhere: bool) {
+    /// Reads its rows and its partner's where the service says; says whether it was answered.
+    async fn read(&mut self, place: &Place, session: &Session, elsewhere: bool) -> bool {
         let policy = Policy::new(Level::Session).wait_budget(self.budget());
         let policy = match self.way {
             Way::Carried | Way::Jobs => policy,
@@ -231,12 +242,13 @@ impl Person {
         let read = self.ask(place, session, &policy).await;
         let notices = session.take_notices();
         self.hears(notices, &carried);
-        let Some(read) = read else { return };
+        let Some(read) = read else { return false };
         if !elsewhere {
             self.memory.recorded();
         }
         let fair = fair.filter(|_| place.weather.fair() == fair);
         self.judge(&read, fair.is_some(), elsewhere);
+        true
     }
 
     async fn ask(

@@ -176,6 +176,7 @@ async fn late_up_to_now(place: &Place) -> Result<()> {
 /// replica lacks.
 async fn fail_over(stage: &mut Stage, place: &Place) -> Result<u64> {
     late_up_to_now(place).await?;
+    // Silent for less than it takes a primary to refuse: it takes writes up to its end.
     stage.chain.cut().await?;
     place.let_pass(LACKS.0, LACKS.1).await?;
     place.hush(true);

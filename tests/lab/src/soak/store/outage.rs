@@ -13,7 +13,7 @@ use crate::stall::Stall;
 
 /// Turns of sessions before and after it.
 const TURNS: u64 = 30;
-/// A select that needs no store, with the read that follows it, answers within this.
+/// A select that needs no store answers within this.
 const CARRIED_P99: Duration = Duration::from_millis(250);
 
 /// What an outage came to.
@@ -79,10 +79,10 @@ impl Outage {
         #[expect(clippy::cast_precision_loss, reason = "nothing here is counted to 2^53")]
         claims.claim("outage: records kept meanwhile", kept as f64, Op::AtLeast, 1.0, kept.max(1));
         let limit = (CARRIED_P99 + self.stall * 3).as_secs_f64() * 1e3;
-        let name = "outage: ms of a read with a carried token, p99";
+        let name = "outage: ms of a select with a carried token, p99";
         claims.claim(name, tally.p99(0), Op::AtMost, limit, tally.took[0].len() as u64);
-        claims.figure("outage: ms of a read by name alone, p99", tally.p99(1));
-        claims.figure("outage: reads by name alone", tally.took[1].len() as u64);
+        claims.figure("outage: ms of a select by name alone, p99", tally.p99(1));
+        claims.figure("outage: selects by name alone", tally.took[1].len() as u64);
         claims
             .figure("outage: ms until the store is believed again", self.back.as_secs_f64() * 1e3);
     }

@@ -166,12 +166,14 @@ impl Person {
         let policy = Policy::new(Level::Session).wait_budget(budget).raise(raise);
         let due = self.memory.due(place.settled(), |instance| place.restarts(instance));
         let fair = place.fair();
-        let began_at = Instant::now();
-        let read = self.ask(place, &device, &policy).await;
         if place.is_outage() {
-            let kind = usize::from(self.carrying.is_none());
-            self.tally.took[kind].push(began_at.elapsed());
+            let began_at = Instant::now();
+            let failed = device.select(&policy).await.is_err();
+            let carries = self.carrying.is_some();
+            self.tally.took[usize::from(!carries)].push(began_at.elapsed());
+            self.tally.carried_failed += u64::from(failed && carries);
         }
+        let read = self.ask(place, &device, &policy).await;
         let fair = fair.is_some() && place.fair() == fair;
         self.tally.fair += u64::from(fair);
         if let Some(read) = read {
