@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 
 use tidegate_core::lineage::{Epoch, Life};
+use tidegate_core::token::Mark;
 
 use super::Corner;
 use crate::store::Promise;
 use crate::world::World;
 use crate::world::log::Rec;
+
+/// Marks of a component.
+pub(crate) type Marks = [(Epoch, Mark)];
 
 /// Something a session wrote or saw, and told the service of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,9 +123,11 @@ impl Deps {
     }
 
     /// What a record that was found does not stand for was forgotten; `None`: none could be read.
+    ///
+    /// It stands for all that was recorded in it, and for what a mark that is left demands.
     pub(crate) fn forget_but(
         &mut self,
-        held: Option<&BTreeSet<Rec>>,
+        held: Option<(&BTreeSet<Rec>, &Marks)>,
         carried: Option<&Self>,
         world: &World,
     ) {
@@ -130,12 +136,16 @@ impl Deps {
             if carried.is_some_and(|own| own.all.iter().any(same)) {
                 continue;
             }
-            let Some(held) = held else {
+            let Some((held, marks)) = held else {
                 dep.forgotten = true;
                 dep.unmarked.get_or_insert(Corner::Unread);
                 continue;
             };
-            dep.forgotten |= !held.iter().any(|tip| world.tree.is_in(dep.tip, Some(*tip)));
+            let end = world.tree.record(dep.tip).end;
+            let demanded = marks.iter().any(|(epoch, mark)| {
+                mark.floor.scalar() >= end && world.tree.is_in(dep.tip, world.line(*epoch))
+            });
+            dep.forgotten |= !held.contains(&dep.tip) && !demanded;
         }
     }
 

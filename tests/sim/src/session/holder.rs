@@ -8,11 +8,12 @@ use tidegate_core::lineage::{Epoch, SystemId};
 use tidegate_core::position::Position;
 use tidegate_core::store_guard::{Belief, Worth};
 use tidegate_core::token::{
-    BodyLimits, Change, Component, ComponentKey, Mark, Notice, PartitionId, SessionToken,
+    BodyLimits, Change, Component, ComponentKey, Mark, PartitionId, SessionToken,
 };
 use tidegate_core::trail::Known;
 
-use crate::check::{Corner, Dep, Deps};
+use super::committed::Committed;
+use crate::check::{Corner, Deps};
 use crate::instance::Instance;
 use crate::sim::{Sim, State};
 use crate::store::{self, Looked, Promise, StoreKind, version};
@@ -35,7 +36,7 @@ pub(crate) struct Holder {
 }
 
 #[derive(Clone, Debug)]
-struct Named {
+pub(super) struct Named {
     subject: usize,
     /// The instance that looked it up.
     at: usize,
@@ -54,28 +55,6 @@ pub(crate) enum Whom {
     Write,
     TokenOrRecord,
     All,
-}
-
-/// What a call made of its caller's session.
-#[derive(Clone, Debug)]
-pub(crate) struct Committed {
-    /// The token to carry from now on; empty: what is carried stands.
-    pub(crate) token: Vec<u8>,
-    /// What was carried could not be read, all of it.
-    pub(crate) unreadable: bool,
-    pub(crate) notices: Vec<Notice>,
-    /// What its holders hold together afterwards.
-    pub(crate) merged: SessionToken,
-    /// The token was raised.
-    pub(crate) raised_token: bool,
-    /// The record was raised.
-    pub(crate) raised_record: bool,
-    /// Epochs whose marks did not fit any more, of the token and of the record.
-    pub(crate) fifth: [Vec<Epoch>; 2],
-    /// The component did not fit into the token.
-    pub(crate) dropped: bool,
-    /// To whom what was recorded is promised.
-    pub(crate) promise: Promise,
 }
 
 #[derive(Clone, Copy)]
@@ -220,8 +199,16 @@ impl Named {
             return state.owed(self.subject, self.at);
         }
         let mut owed = asked;
-        owed.forget_but(self.held.as_ref().filter(|_| !self.failed), None, &state.world);
+        self.forget(&mut owed, None, state);
         owed
+    }
+
+    /// What the record does not stand for was forgotten.
+    pub(super) fn forget(&self, deps: &mut Deps, carried: Option<&Deps>, state: &State) {
+        let component = self.record.as_ref().and_then(|record| record.component(Instance::key()));
+        let marks: Vec<_> = component.into_iter().flat_map(Component::marks).collect();
+        let held = self.held.as_ref().filter(|_| !self.failed).map(|held| (held, &marks[..]));
+        deps.forget_but(held, carried, &state.world);
     }
 
     /// What a change is made for: a record that could not be read may have dropped components.
@@ -288,6 +275,7 @@ impl Holder {
             unreadable: holder.unreadable,
             notices,
             merged: holder.merged,
+            named: holder.named,
             raised_token: reach.is_some_and(|reach| reach.token),
             raised_record: reach.is_some_and(|reach| reach.record),
             fifth: raised.fifth,
@@ -358,7 +346,7 @@ impl Holder {
         if state.options.store.kind == StoreKind::Told {
             deps.forget_as(&state.store.deps[named.subject], carried);
         } else {
-            deps.forget_but(named.held.as_ref().filter(|_| !named.failed), carried, &state.world);
+            named.forget(deps, carried, state);
         }
     }
 }
@@ -441,43 +429,4 @@ pub(crate) fn crowd() -> SessionToken {
         crowd.join_component(key, &Component::of(Epoch::new(1, life), Mark::saw(position)));
     }
     crowd
-}
-
-impl Committed {
-    /// Gives the holders that were raised what this call made them depend on.
-    pub(crate) fn spread(&self, state: &mut State, device: usize, new: &[Dep]) {
-        let State { devices, store, world, .. } = state;
-        let own = &mut devices[device];
-        if !self.token.is_empty() && own.carries {
-            own.tokens = vec![self.token.clone()];
-        }
-        for (_, dep, raised) in std::mem::take(&mut own.delivered) {
-            if let Some(dep) = dep.filter(|_| raised && own.carries) {
-                own.deps.add(Dep { promise: Promise::All, ..dep }, world);
-            }
-        }
-        if self.raised_token && own.carries {
-            for dep in new {
-                own.deps.add(*dep, world);
-            }
-        }
-        for epoch in &self.fifth[0] {
-            own.deps.unmark(Some(*epoch), Corner::FifthLife, world);
-        }
-        if self.dropped {
-            own.deps.unmark(None, Corner::NoRoom, world);
-        }
-        if self.unreadable && !self.token.is_empty() {
-            own.deps.unmark(None, Corner::Unreadable, world);
-        }
-        let Some(subject) = own.subject else { return };
-        if self.raised_record {
-            for dep in new {
-                store.deps[subject].add(Dep { promise: self.promise, ..*dep }, world);
-            }
-        }
-        for epoch in &self.fifth[1] {
-            store.deps[subject].unmark(Some(*epoch), Corner::FifthLife, world);
-        }
-    }
 }

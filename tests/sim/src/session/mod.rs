@@ -1,6 +1,7 @@
 //! Sessions: what devices do, and the service's side of each call.
 //!
 //! - [`holder`]: who is asking, and who is raised
+//! - [`committed`]: what a call made of them
 //! - [`judged`]: what a session demands now
 //! - [`select`]: one read, from its session to a node
 //! - [`wait`]: one wait
@@ -11,6 +12,7 @@
 //! The service's side makes the calls of `src/sessions` and `src/reads`, in their order.
 
 mod client;
+mod committed;
 mod holder;
 mod judged;
 mod record;

@@ -10,7 +10,8 @@ use tidegate_core::position::Position;
 use tidegate_core::token::{Change, Component, Mark, NoticeKind, SessionToken};
 use tidegate_core::trail::Loss;
 
-use super::holder::{Committed, Holder, Raised, Whom, identify};
+use super::committed::Committed;
+use super::holder::{Holder, Raised, Whom, identify};
 use super::judged::losses_to_notices;
 use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, POLL_TIMEOUT, VIEW_MAX_AGE};

@@ -13,7 +13,8 @@ use tidegate_core::token::SessionToken;
 use tidegate_core::trail::Ready;
 use tidegate_core::views::NodeId;
 
-use super::holder::{Committed, Holder, Whom};
+use super::committed::Committed;
+use super::holder::{Holder, Whom};
 use super::judged::{Demanded, change_of, judged};
 use super::record::delivered;
 use crate::check::{Breach, Deps};
@@ -172,6 +173,7 @@ async fn finish(
             return None;
         }
         committed.spread(state, device, &[]);
+        committed.forget_since(&mut deps, device, state);
         state.justify(snapshot, &change, &deps);
         state.tell(at, device, &committed, &change.tell, &mut deps);
         let now = state.instant();

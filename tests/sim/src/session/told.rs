@@ -5,7 +5,7 @@ use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{Change, Notice, NoticeKind};
 
 use super::Pending;
-use super::holder::Committed;
+use super::committed::Committed;
 use super::select::Selected;
 use crate::check::{Breach, Check, Corner, Dep, Deps, Telling};
 use crate::instance::Instance;

@@ -65,7 +65,21 @@ impl State {
         self.check.trace.say(self.now, || format!("instance {at} is there: {is_there}"));
     }
 
-    /// A look reaches the leader in view: whether others are there; `None`: it fails.
+    /// Says whether another instance is seen on any server: each is connected to all it reaches.
+    fn sees_others(&self, at: usize) -> bool {
+        let reaches = |one: &Instance, node: usize| self.now >= one.sources[node].cut_until;
+        let meet = |other: &Instance| {
+            (0..self.options.servers).any(|node| {
+                let answers = self.world.servers[self.world.address[node]].answers();
+                answers && reaches(&self.instances[at], node) && reaches(other, node)
+            })
+        };
+        let mut others = self.instances.iter().enumerate();
+        others.any(|(other, one)| other != at && one.presence.is_there && meet(one))
+    }
+
+    /// A look reaches the leader in view, and all others with it: whether other instances are
+    /// there; `None`: it fails.
     fn look_reaches(&mut self, at: usize, leader: Contender) -> Option<bool> {
         let node = leader.node.index();
         let server = self.world.address[node];
@@ -76,19 +90,17 @@ impl State {
         let leads = other.answers() && other.leads.is_some() && other.epoch() == leader.epoch;
         let reached = own.presence.is_there && !cut && leads;
         let before = own.presence.connected.filter(|(to, _)| *to == server);
+        let others = own.presence.is_there && self.sees_others(at);
+        if others && self.options.guards().foreign_instance() {
+            let now = self.instant();
+            self.instances[at].guard.saw_others(now);
+        }
         if !reached {
             self.instances[at].presence.connected = None;
             return None;
         }
-        if before.is_none() {
-            // Looks at two servers are not looks at one.
-            let now = self.instant();
-            self.instances[at].guard.saw_others(now);
-        }
         self.instances[at].presence.connected = before.or(Some((server, self.now)));
-        let here = |other: &Instance| other.presence.connected.is_some_and(|(to, _)| to == server);
-        let mut others = self.instances.iter().enumerate();
-        Some(others.any(|(other, instance)| other != at && here(instance)))
+        Some(others)
     }
 
     fn look_answered(&mut self, at: usize, sent_at: u64, others: bool) {
