@@ -6,7 +6,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 
 use super::sections::{PartitionSection, Sections};
 use super::store::StoreSection;
-use super::{Cluster, Config, Limits, Listen, Node, StoreKind, Telemetry, Token};
+use super::{Cluster, Config, Limits, Listen, Node, Telemetry, Token};
 
 const EXAMPLE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tidegate.example.toml"));

@@ -214,6 +214,10 @@ impl Beliefs {
                 voids.push(Void { bucket, bytes });
             }
         }
+        if voids.is_empty() {
+            // Another loss is being made good: this one ends with it, and is told all the same.
+            self.announce(News::Lost(LossCause::NoScript), Bucket::nth(0));
+        }
         voids
     }
 
