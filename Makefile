@@ -3,14 +3,17 @@
 # Tests may switch single safety rules off. Release builds have no such switch (tests/tidy.rs).
 TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 6
 # The tests that attack: the simulator's, and the traps.
 ATTACK := --test covers --test worlds --test traps --test patroni
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
 TWO := with_two_instances
+# What runs the program as it is deployed, and what it tells of itself.
+PROGRAM := --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
-CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image store_%,$(basename $(notdir $(wildcard \
+CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
+	deploy telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
@@ -19,7 +22,7 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up prove soak failovers bench test lint check attack failover store image build fmt \
+.PHONY: program help demo up prove soak failovers bench test lint check attack failover store image build fmt \
 	deny tools servers
 
 help: ## Lists the targets.
@@ -80,8 +83,12 @@ failover: ## Runs every test of failovers, crashes and splits of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test failover --test operators
 
 store: ## Runs every test of the token store that instances share.
-	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE)
+	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE) --test redis
 	@cargo test $(TEST_BUILD) --no-fail-fast --test scenarios -- $(TWO) --nocapture
+
+program: ## Runs every test of the deployed program, its logs, spans and metrics.
+	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \
+		cargo test $(TEST_BUILD) --no-fail-fast $(PROGRAM)
 
 attack: ## Runs the simulator, guards switched off, and the traps of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)

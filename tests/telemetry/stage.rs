@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 use tidegate_lab::install::Major;
+use tidegate_lab::metrics::is_ready;
 use tidegate_lab::ports::Port;
 use tidegate_lab::postgres::{Cluster, ClusterOptions};
 use tidegate_lab::service::{PARTITION, ServiceOptions, install};
@@ -124,6 +125,8 @@ impl Program {
         until("the program knows its nodes", LIMIT, knows).await.unwrap_or_else(|error| {
             panic!("{error}\n{}", self.log());
         });
+        let ready = || async { is_ready(self.admin.address()).await };
+        until("the program takes calls", LIMIT, ready).await.expect("it does");
     }
 
     /// A new connection to it.

@@ -167,7 +167,10 @@ impl Joined for SessionToken {
         let acknowledged = |id: NoticeId| self.acknowledged().any(|own| own.covers(id));
         let told = other.notices().all(|notice| {
             acknowledged(notice.id())
-                || self.notices().any(|own| own.id().covers(notice.id()) && own.kind >= notice.kind)
+                || self.notices().any(|own| {
+                    own.id().covers(notice.id())
+                        && (own.upto != notice.upto || own.kind >= notice.kind)
+                })
         });
         components
             && told

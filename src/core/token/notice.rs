@@ -81,12 +81,16 @@ impl Notice {
         NoticeId::new(seconds << 32 | hash.folded(), self.upto)
     }
 
-    /// The same loss told twice: the graver kind, as far as either, first told at the earlier time.
+    /// The same loss told twice: what reaches further stands; as far as the other, the graver kind,
+    /// first told at the earlier time.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
+        if self.upto != other.upto {
+            // Whether the nearer one was acknowledged before or after this makes no difference.
+            return if self.upto.covers(other.upto) { self } else { other };
+        }
         Self {
             kind: self.kind.max(other.kind),
-            upto: self.upto.join(other.upto),
             told_seconds: self.told_seconds.min(other.told_seconds),
             ..self
         }
