@@ -4,8 +4,8 @@
 TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
-# The tests that attack: the simulator's, and the traps.
-ATTACK := --test covers --test worlds --test traps --test patroni
+# The tests that attack: the simulator's, the traps, and what servers do to a store.
+ATTACK := --test covers --test worlds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
 TWO := with_two_instances
@@ -83,8 +83,10 @@ failover: ## Runs every test of failovers, crashes and splits of real servers.
 	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test failover --test operators
 
 store: ## Runs every test of the token store that instances share.
-	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE) --test redis
-	@cargo test $(TEST_BUILD) --no-fail-fast --test scenarios -- $(TWO) --nocapture
+	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test scenarios -- $(TWO) \
+		>target/two.log 2>&1 & two=$$!; \
+	RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE); store=$$?; \
+	wait $$two; two=$$?; cat target/two.log; exit $$((store + two))
 
 program: ## Runs every test of the deployed program, its logs, spans and metrics.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \

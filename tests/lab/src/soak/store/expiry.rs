@@ -23,9 +23,12 @@ use crate::wait::{LIMIT, until};
 const LIMITS: [(&str, &str); 2] = [("d_max", "\"3s\""), ("token_lifetime", "\"6s\"")];
 const LEAP: Duration = Duration::from_secs(3);
 const LIFE_MILLIS: i64 = 6000;
-/// Sessions that write, and reads of each when its record is gone.
+/// Sessions whose records are stored, and reads of each when its record is gone.
 const SESSIONS: usize = 12;
 const READS: usize = 4;
+/// Sessions that write at most, and the pause after one that was not stored.
+const WRITES_MAX: usize = 300;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Lets the records of some sessions expire, and reads for them.
 pub(super) async fn play(stage: &Stage, place: &Place) -> Result<Fired> {
@@ -44,7 +47,10 @@ pub(super) async fn play(stage: &Stage, place: &Place) -> Result<Fired> {
     .await?;
     let mut rows = Vec::new();
     let mut leader = place.leader().connect("postgres", DATABASE).await?;
-    for number in 0..SESSIONS {
+    for number in 0..WRITES_MAX {
+        if rows.len() == SESSIONS {
+            break;
+        }
         let row = place.next_row();
         let insert = format!("insert into soak values ({row}, -1)");
         let session = named(&writer, number);
@@ -52,8 +58,11 @@ pub(super) async fn play(stage: &Stage, place: &Place) -> Result<Fired> {
             transaction.batch_execute(&insert).await
         });
         let written = written.await.context("a write that is recorded")?;
-        // What its instance keeps is not promised through the other one yet.
-        if written.stored != Stored::Memory {
+        // What its instance keeps is not promised through the other one yet: its server has to take
+        // writes without a pause for a while.
+        if written.stored == Stored::Memory {
+            tokio::time::sleep(PAUSE).await;
+        } else {
             rows.push((number, row));
         }
     }
