@@ -9,11 +9,11 @@ ATTACK := --test covers --test worlds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
 TWO := with_two_instances
-# What runs the program as it is deployed, and what it tells of itself.
-PROGRAM := --test deploy --test telemetry --test telemetry_alloc
+# What the program says to its callers and of itself, and how it is deployed.
+PROGRAM := --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
 CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
-	deploy telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
+	api deploy telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf

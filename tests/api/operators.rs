@@ -22,7 +22,10 @@ fn partitions_show_their_nodes_and_who_leads() {
         assert_eq!((partition.name.as_str(), partition.id), (PARTITION, 1));
         assert_eq!(partition.state(), v1::partition::State::Led);
         assert_eq!(partition.leader_node, "l");
-        assert!(partition.alarms.is_empty(), "{:?}", partition.alarms);
+        // Services of other tests may stand before the same servers.
+        let mut alarms = partition.alarms.iter();
+        let foreign = |alarm: &String| alarm.starts_with("FOREIGN_INSTANCE");
+        assert!(alarms.all(foreign), "{:?}", partition.alarms);
         let system = "select system_identifier::text from pg_control_system()";
         let system: String = stage.cluster.leader().value(system).await.expect("text");
         assert_eq!(partition.system_id, system);

@@ -86,7 +86,7 @@ async fn never_stale(major: Major) {
     {
         let off = Guards::without("foreign_instance").expect("a guard of that name");
         let missed = missed_beside(major, ["a", "b"], off).await;
-        assert!(missed.iter().all(|missed| *missed > 0), "without the guard: {missed:?}");
+        assert!(missed.iter().any(|missed| *missed > 0), "without the guard: {missed:?}");
     }
 }
 

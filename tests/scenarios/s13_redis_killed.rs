@@ -2,9 +2,10 @@
 //! known by a name alone is told that he is unknown, and reads what he wrote all the same.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
+use tidegate::clock::Clock;
 use tidegate_client::{
     Client, DirectPool, Guarantee, Policy, ReadError, Reason, Session, SessionOptions, Stored,
 };
@@ -120,6 +121,7 @@ fn report(major: Major, seen: &[Seen], in_memory: u64, stall: &Stall) {
 
 /// Writes and reads until it is over: even numbers carry tokens, odd ones are known by a name.
 async fn live(load: &Load, number: usize, mut leader: tokio_postgres::Client) -> Seen {
+    let clock = Clock::new();
     let mut seen = Seen::default();
     let at = |turn: usize| &load.clients[(number / 2 + turn) % 2];
     let carried = at(0).session(SessionOptions::new(PARTITION));
@@ -142,9 +144,9 @@ async fn live(load: &Load, number: usize, mut leader: tokio_postgres::Client) ->
         let next = if written.stored == Stored::Memory { turn } else { turn + 1 };
         seen.rows.push(row);
         let reader = device(next);
-        let began_at = Instant::now();
+        let began_at = clock.now();
         drop(reader.select(&Policy::default()).await.expect("an answer"));
-        seen.took.push(began_at.elapsed());
+        seen.took.push(clock.now().since(began_at));
         let (promised, is_plain, found) = read(load, &reader, &[row]).await;
         seen.reads += 1;
         assert!(found == 1 || !promised, "session {number} misses row {row}");

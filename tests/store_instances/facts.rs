@@ -142,7 +142,6 @@ async fn an_epoch_nobody_knows_is_looked_up_once_for_many_and_nobody_is_stuck() 
     let asked = reads.load(Ordering::Relaxed);
     // Besides, the instance reads them every few seconds, and when its own have changed.
     assert!((1..=4).contains(&asked), "{asked} reads for {SELECTS} selects");
-    println!("{asked} reads of the facts for {SELECTS} selects");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -133,7 +133,7 @@ impl Kind {
         let mut announce = [true; 2];
         let lost = match self {
             Self::Expired => {
-                let fired = expiry::play(stage, place).await?;
+                let fired = Box::pin(expiry::play(stage, place)).await?;
                 ensure!(fired.lost > 0, "{}: nothing was lost", self.name());
                 return Ok(fired);
             }

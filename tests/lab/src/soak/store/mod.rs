@@ -195,7 +195,7 @@ fn progress(world: usize, plan: &Plan, round: &Round) {
         fenced.as_secs_f64(),
         stale.len() + unannounced.len(),
     ));
-    if let Some(first) = unannounced.first().or(stale.first()) {
+    if let Some(first) = unannounced.first().or_else(|| stale.first()) {
         say(format_args!("    {first}"));
     }
 }

@@ -74,7 +74,7 @@ impl Play {
             place.storm(true);
             place.late().pause_replay().await?;
             place.await_turns(TURNS).await?;
-            let fired = plan.kind.play(stage, place, plan.seed).await?;
+            let fired = Box::pin(plan.kind.play(stage, place, plan.seed)).await?;
             round.back(stage, place).await?;
             round.announced(plan, &fired, &before, &announced(stage, place).await?);
             place.await_turns(TURNS).await?;
