@@ -97,12 +97,13 @@ impl Desk {
         Self::at(Service::start(options).await.expect("a service starts")).await
     }
 
-    /// Starts a service and waits for nothing.
+    /// Starts a service and waits until it takes calls.
     pub(crate) async fn launch(options: ServiceOptions) -> Self {
         Self::at(Service::launch(options).await.expect("a service starts")).await
     }
 
     async fn at(service: Service) -> Self {
+        service.await_ready().await.expect("it takes calls");
         let routing = RoutingServiceClient::connect(service.endpoint()).await;
         Self { service, routing: routing.expect("it listens") }
     }

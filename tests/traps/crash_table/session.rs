@@ -65,6 +65,7 @@ async fn trap_an_untested_major_serves_only_by_the_operators_word_pg14() {
     let cluster = super::prepared(Major::V14, 1).await;
     let options = ServiceOptions::of(&cluster).await.expect("the leader answers");
     let service = Service::launch(options.clone()).await.expect("a service starts");
+    service.await_ready().await.expect("it takes calls");
     until("the reason is shown, with the setting", LIMIT, || async {
         let nodes = service.partition().await?.nodes;
         Ok(nodes.iter().all(|node| node.poll_error.contains("`accepted_majors`")))
