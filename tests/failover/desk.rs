@@ -49,20 +49,22 @@ impl Desk {
         Self::before(Service::start(options).await.expect("a service starts")).await
     }
 
-    /// Starts a service that sees what there is to see, and waits for nothing.
+    /// Starts a service that sees what there is to see, and waits until it takes calls.
     pub(crate) async fn launch(options: ServiceOptions) -> Self {
         Self::before(Service::launch(options).await.expect("a service starts")).await
     }
 
     async fn before(service: Service) -> Self {
+        service.await_ready().await.expect("it takes calls");
         let options = ClientOptions::new(service.endpoint());
         let client = tidegate_client::Client::connect(options).await.expect("it listens");
         Self { service, client }
     }
 
-    /// Starts the service again, with the state it kept, and waits for nothing.
+    /// Starts the service again, with the state it kept, and waits until it takes calls.
     pub(crate) async fn restart(&mut self) {
         self.service.restart_unawaited().await.expect("it starts again");
+        self.service.await_ready().await.expect("it takes calls");
         let options = ClientOptions::new(self.service.endpoint());
         self.client = tidegate_client::Client::connect(options).await.expect("it listens");
     }
