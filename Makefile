@@ -5,7 +5,7 @@ TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
 # The tests that attack: the simulator's, the traps, and what servers do to a store.
-ATTACK := --test covers --test worlds --test traps --test patroni --test redis
+ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
 TWO := with_two_instances
@@ -13,7 +13,7 @@ TWO := with_two_instances
 PROGRAM := --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
 CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
-	api deploy telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
+	api deploy rounds telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
