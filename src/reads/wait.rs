@@ -89,7 +89,9 @@ impl<S: TokenStore> Reads<S> {
         let holder = self.delivered(caller).await?;
         let until = self.ends_at(deadline, budget);
         let known = self.clock.now();
-        let demanded = Demanded { session: true, bound: None, global: false, since: known };
+        // A wait cannot say that less is promised: it waits for all there is instead.
+        let global = holder.rests_on_record(handle.key()) && self.sessions.store().is_async();
+        let demanded = Demanded { session: true, bound: None, global, since: known };
         for _ in 0..ROUNDS_MAX {
             let (ready, snapshot) = self.judged(&handle, &holder, demanded, until).await;
             let outcome = match self.ended(&handle, &holder, &ready, &snapshot) {

@@ -3,6 +3,7 @@
 use tidegate_lab::redis::{Group, Kind, Options, Server};
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1::token_store::Condition;
+use tidegate_proto::v1::wait_until_fresh_response::Outcome;
 use tidegate_proto::v1::{Guarantee, Reason, SelectReplicaResponse, Stored};
 
 use super::stage::{ALICE, Instance, Stage, carrying, named, subject};
@@ -96,6 +97,15 @@ async fn an_async_store_says_so_and_promises_less() {
     let carried = b.select(carrying(&recorded.token)).await;
     assert_eq!(carried.reason(), Reason::Covered, "{carried:?}");
     assert!(meets_session(&carried), "a token is never behind: {carried:?}");
+
+    // A wait has no reason to say that with: whatever the record lacks, it waits for.
+    stage.hold().await;
+    stage.write(2).await;
+    let waited = b.wait(subject("carol")).await;
+    assert_ne!(waited.outcome(), Outcome::Fresh, "the standby lacks row 2: {waited:?}");
+    stage.release().await;
+    let waited = b.wait(subject("carol")).await;
+    assert_eq!(waited.outcome(), Outcome::Fresh, "{waited:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

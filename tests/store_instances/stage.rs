@@ -138,6 +138,17 @@ impl Instance {
         self.routing.clone().select_replica(request).await.expect("a decision").into_inner()
     }
 
+    /// Waits at most 300 ms until the standby has all that a session depends on.
+    pub(crate) async fn wait(&self, session: v1::Session) -> v1::WaitUntilFreshResponse {
+        let request = v1::WaitUntilFreshRequest {
+            session: Some(session),
+            partition: PARTITION.to_owned(),
+            target: Some(v1::wait_until_fresh_request::Target::Node("r1".to_owned())),
+            budget: std::time::Duration::from_millis(300).try_into().ok(),
+        };
+        self.routing.clone().wait_until_fresh(request).await.expect("an outcome").into_inner()
+    }
+
     /// What an operator sees of the store.
     pub(crate) async fn store(&self) -> v1::TokenStore {
         let answer = self.admin.clone().get_store(v1::GetStoreRequest {}).await;

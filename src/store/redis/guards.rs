@@ -4,12 +4,13 @@
 //! a server is asked.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::guards::Guards;
 use tidegate_core::store_guard::{
-    LossCause, News, Reply, Server, SharedGuard, SharedRules, Worth, Write,
+    LossCause, News, Reply, Server, SharedGuard, SharedRules, Unbelieved, Worth, Write,
 };
 use tidegate_core::token::ComponentKey;
 use tidegate_core::trail::Sample;
@@ -34,6 +35,10 @@ pub(super) struct Beliefs {
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
     clock: Clock,
+    /// It was opened without replicas: once one is attached, it may be promoted.
+    is_single: bool,
+    /// A replica was seen all the same.
+    has_grown: AtomicBool,
     /// Generations that are void and may still be there.
     pub(super) voids: Mutex<Vec<Void>>,
     /// A generation may have become due.
@@ -86,7 +91,7 @@ impl Beliefs {
     pub(super) fn new(
         buckets: usize,
         (rules, keys): (SharedRules, &[ComponentKey]),
-        guards: Guards,
+        (guards, is_single): (Guards, bool),
         (announcer, counters): (&Arc<Announcer>, &Arc<StoreCounters>),
         clock: Clock,
     ) -> Self {
@@ -102,6 +107,8 @@ impl Beliefs {
             announcer: Arc::clone(announcer),
             counters: Arc::clone(counters),
             clock,
+            is_single,
+            has_grown: AtomicBool::new(false),
             voids: Mutex::default(),
             wake: Notify::new(),
         }
@@ -121,7 +128,7 @@ impl Beliefs {
         let ServerInfo { server, is_primary, evicted, .. } = *info;
         let reply = Reply { server, is_primary, evicted, generation };
         let Some(mut part) = self.part(bucket) else {
-            return Worth::Unknown(tidegate_core::store_guard::Unbelieved::Lost);
+            return Worth::Unknown(Unbelieved::Lost);
         };
         if is_primary {
             part.server = Some(server);
@@ -131,7 +138,18 @@ impl Beliefs {
         if let Some(news) = news {
             self.announce(news, bucket);
         }
-        worth
+        if self.outgrows(info) { Worth::Unknown(Unbelieved::Deposed) } else { worth }
+    }
+
+    /// Says whether a replica is attached to a store that was opened without: nothing fences its
+    /// primary when that one is promoted.
+    fn outgrows(&self, info: &ServerInfo) -> bool {
+        let outgrows = self.is_single && self.guards.believed_lookup() && !info.lags.is_empty();
+        if self.has_grown.swap(outgrows, Ordering::Relaxed) != outgrows && outgrows {
+            let why = "a replica is attached to a `single` store: restart Tidegate to check it";
+            self.announcer.tell(StoreEvent::Refuses, why);
+        }
+        outgrows
     }
 
     fn announce(&self, news: News, bucket: Bucket) {

@@ -44,6 +44,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
+use crate::config::Redundancy;
 use crate::ports::{Kept, Looked, StoreError, SubjectKey, TokenStore};
 
 pub use check::{CheckError, Checked, survey};
@@ -119,7 +120,13 @@ impl RedisStore {
         let inner = Inner {
             client,
             script: swap::script(),
-            beliefs: guards::Beliefs::new(buckets, (rules, keys), guards, told, clock),
+            beliefs: guards::Beliefs::new(
+                buckets,
+                (rules, keys),
+                (guards, checked.redundancy == Redundancy::Single),
+                told,
+                clock,
+            ),
             lookups: lookups::Lookups::new(buckets),
             updates: updates::Updates::default(),
             known: bytes::KnownBytes::default(),

@@ -82,7 +82,10 @@ pub(super) async fn of(
     mode(server, settings)?;
     role(server, settings)?;
     eviction(server, settings)?;
-    let replicas = server.number("connected_slaves").unwrap_or_default();
+    // Were none assumed where the count is hidden, nobody would wait for a fence.
+    let replicas = server
+        .number("connected_slaves")
+        .ok_or_else(|| unfit(settings, "its INFO does not show `connected_slaves`"))?;
     let redundancy = settings.redundancy.unwrap_or(match settings.topology {
         Topology::Single if replicas == 0 => Redundancy::Single,
         Topology::Single | Topology::Sentinel { .. } | Topology::Cluster => Redundancy::Fenced,
