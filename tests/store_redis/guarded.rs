@@ -145,7 +145,7 @@ async fn replica_is_attached(guards: Guards) -> Result<Belief> {
         Ok(primary.info().await?.number("connected_slaves")? == 1)
     })
     .await?;
-    // The first replica gives its primary a new name, which is a loss by itself: let a barrier come.
+    // The first replica gives its primary a new name, a loss by itself: let a barrier come.
     let mut last = Belief::Unknown;
     for _ in 0..LOOKUPS {
         store.sampled(stage::KEY, stage::sample(200));
