@@ -163,6 +163,9 @@ impl Play {
                 if since.elapsed() >= self.place.stall.allow(QUARANTINED) {
                     quarantined.remove(&node.name);
                     say(format_args!("    operator: {}: {}", node.name, node.quarantine_reason));
+                    for epoch in self.epochs().await? {
+                        say(format_args!("      {}", told(&epoch)));
+                    }
                     self.resume(&node.name).await?;
                     called += 1;
                 }
@@ -233,6 +236,19 @@ impl Play {
 
 fn is_well(partition: &v1::Partition, node: &v1::NodeState) -> bool {
     node.name == partition.leader_node || node.session_eligible
+}
+
+/// What the service says of an epoch.
+fn told(epoch: &v1::Epoch) -> String {
+    let flags = [
+        (epoch.row_seen, "row"),
+        (epoch.ended, "ended"),
+        (epoch.on_chain, "on the chain"),
+        (epoch.parent.is_empty(), "root"),
+    ];
+    let flags: Vec<_> = flags.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+    let v1::Epoch { epoch, node, parent, flush_seen, .. } = epoch;
+    format!("{epoch} of {node:?} from {parent:?} to {flush_seen}: {}", flags.join(", "))
 }
 
 /// What the service says of nodes that are not well.
