@@ -145,6 +145,7 @@ impl Partition {
             self.share_check(seen, now);
             self.learn_facts(seen);
             led = self.lead(effects);
+            self.overwrite(seen);
             self.sample(seen);
             self.write_row(seen, now, effects);
         }

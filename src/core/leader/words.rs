@@ -1,7 +1,7 @@
 //! `Words`: what an operator has said of a partition, which observations cannot show.
 //!
-//! A verdict names the line that counts; a resumed life is vouched for. Both only ever protect the
-//! operator's say and the notices: no word makes a node fresh.
+//! A verdict names the line that counts; a resumed life is vouched for, by the operator or by its
+//! node, which was made anew and leads in its place. No word makes a node fresh.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ impl Words {
         self.resumed.iter().copied()
     }
 
-    /// Says whether an operator vouched for what a server holds of this life.
+    /// Says whether what a server holds of this life is vouched for.
     pub fn is_resumed(&self, life: Life) -> bool {
         self.resumed.contains(&life)
     }

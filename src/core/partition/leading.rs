@@ -146,6 +146,30 @@ impl Partition {
         self.facts_dirty |= changed;
     }
 
+    /// Who leads under a timeline number it led another line of before was made anew between: a
+    /// log that went on past that line's end would have another number. Nothing is left of it.
+    pub(super) fn overwrite(&mut self, seen: &Observation) {
+        let Some(leader) = self.snapshot.leadership.leader() else { return };
+        if leader.node != seen.node || seen.evidence.epoch() != Some(leader.epoch) {
+            return;
+        }
+        let (leads, history) = (leader.epoch, &self.snapshot.history);
+        let facts = &self.snapshot.facts;
+        // Another instance may have told of a life that began after this poll was sent.
+        let is_gone = |(epoch, known): &(Epoch, EpochFacts)| {
+            known.node == Some(seen.node)
+                && epoch.timeline == leads.timeline
+                && epoch.life.start < leads.life.start
+                && !history.descends(leads, *epoch)
+                && !facts.words().is_resumed(epoch.life)
+        };
+        let gone: Vec<Epoch> = facts.iter().filter(is_gone).map(|(epoch, _)| epoch).collect();
+        for epoch in gone {
+            let facts = Arc::make_mut(&mut self.snapshot.facts);
+            self.facts_dirty |= facts.words_mut().resume(epoch.life);
+        }
+    }
+
     /// Forgets the facts of epochs that the current one has grown from, where there are many:
     /// nothing is decided by them any more.
     pub(super) fn trim_facts(&mut self) {

@@ -167,6 +167,7 @@ impl Snapshot {
         let parent = |epoch| self.history.origin(epoch).map(|(parent, _)| parent);
         let is_again = |again: Epoch| {
             again.timeline == epoch.timeline
+                && again.life > epoch.life
                 && parent(again) == parent(epoch)
                 && self.facts.of(again).is_some_and(|facts| facts.node == Some(node))
         };

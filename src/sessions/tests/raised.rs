@@ -238,3 +238,23 @@ async fn a_write_past_what_was_acknowledged_as_lost_is_told_again() {
     assert_eq!(tells(&carried, 8).await.notices, [], "it heard of more");
     assert_eq!(tells(&carried, 10).await.notices, [upto(10)], "a leader that was lost took more");
 }
+
+#[tokio::test]
+async fn a_notice_that_was_found_is_told_though_its_record_is_lost_before_the_write() {
+    let (world, emptied) = (world(), world());
+    let mut told = wrote(KEY1, 9);
+    told.tell(lost_in(P1));
+    world.writes("alice", &[], told).await;
+    let holder = world.holder("alice", &[]).await;
+    let change = || Change::joining(wrote(KEY1, 12));
+    let written = emptied.sessions.commit(&holder, change(), Whom::Write).await;
+    assert_eq!(written.expect("it answers").notices, [lost_in(P1)], "found, and lost since");
+    let adopted = emptied.sessions.adopt(holder.clone(), change()).await.expect("it answers");
+    let read = emptied.sessions.commit(&adopted, Change::default(), READ).await;
+    assert_eq!(read.expect("it answers").notices, [lost_in(P1)], "lost before it was judged");
+
+    let other = world.holder("alice", &[]).await;
+    world.sessions.acknowledge(&other, &[lost_in(P1).id()]).await.expect("it answers");
+    let written = world.sessions.commit(&holder, change(), Whom::Write).await;
+    assert_eq!(written.expect("it answers").notices, [], "acknowledged since");
+}
