@@ -11,7 +11,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::lineage::Epoch;
 use tidegate_core::position::Position;
 use tidegate_core::store_guard::Belief;
-use tidegate_core::token::{Component, ComponentKey, SessionToken};
+use tidegate_core::token::{Component, ComponentKey, Notice, SessionToken};
 use tidegate_core::trail::Known;
 
 use super::asked::Carried;
@@ -44,6 +44,8 @@ pub struct Holder {
     pub(super) body_bytes: usize,
     /// The join of both holders, where there are two.
     merged: Option<SessionToken>,
+    /// What it was to be told when it came: a record may be lost before its call is answered.
+    pub(super) told: Vec<Notice>,
 }
 
 /// The subject a request names.
@@ -88,9 +90,11 @@ impl Holder {
         body_bytes: usize,
     ) -> Self {
         let Carried { token: carried, unreadable } = carried;
+        let (raised, merged, told) = (false, None, Vec::new());
         let mut holder =
-            Self { carried, tokens, unreadable, raised: false, named, body_bytes, merged: None };
+            Self { carried, tokens, unreadable, raised, named, body_bytes, merged, told };
         holder.merge();
+        holder.told = holder.merged().notices().copied().collect();
         holder
     }
 
@@ -107,6 +111,16 @@ impl Holder {
     /// What the caller depends on as far as it is known: its token joined with its record.
     pub fn merged(&self) -> &SessionToken {
         self.merged.as_ref().unwrap_or(&self.carried)
+    }
+
+    /// All it is told and has not acknowledged: what it came with, holds now, and `fresh`.
+    pub(super) fn notices(&self, fresh: &[Notice]) -> Vec<Notice> {
+        if self.told.is_empty() && fresh.is_empty() {
+            return self.merged().notices().copied().collect();
+        }
+        let mut all = self.merged().clone();
+        self.told.iter().chain(fresh).for_each(|notice| all.tell(*notice));
+        all.notices().copied().collect()
     }
 
     /// Says whether the request carries a token, readable or not.

@@ -179,9 +179,7 @@ impl<S: TokenStore> Sessions<S> {
             (stored, unkept) = Box::pin(self.raise(&mut holder, &change, reach)).await?;
         }
         self.count(&change, asked, &holder);
-        let mut told = holder.merged().clone();
-        change.tell.iter().for_each(|notice| told.tell(*notice));
-        let notices = told.notices().copied().collect();
+        let notices = holder.notices(&change.tell);
         let token = self.token(&holder, reach.is_some());
         Ok(Committed { token, stored, notices, unkept })
     }
@@ -189,7 +187,7 @@ impl<S: TokenStore> Sessions<S> {
     /// As [`Self::commit`] of nothing, as most reads end: nobody is raised, and the store is not
     /// asked.
     pub fn unchanged(&self, holder: &Holder, whom: Whom) -> Committed {
-        let notices = holder.merged().notices().copied().collect();
+        let notices = holder.notices(&[]);
         let token = self.token(holder, Reach::of(whom, holder).is_some());
         Committed { token, stored: None, notices, unkept: None }
     }
@@ -205,6 +203,7 @@ impl<S: TokenStore> Sessions<S> {
         let mut holder = asked.clone();
         self.raise(&mut holder, &change, reach).await?;
         self.count(&change, &asked, &holder);
+        holder.told = holder.notices(&change.tell);
         Ok(holder)
     }
 
