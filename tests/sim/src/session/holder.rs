@@ -369,7 +369,7 @@ fn marks(token: &SessionToken) -> Vec<Epoch> {
 }
 
 /// Epochs whose marks had to go because a component keeps only so many.
-fn pushed_out(before: &SessionToken, change: &Change, after: &SessionToken) -> Vec<Epoch> {
+pub(crate) fn pushed_out(before: &SessionToken, change: &Change, after: &SessionToken) -> Vec<Epoch> {
     let kept = marks(after);
     let replaced = |epoch: &Epoch| change.drop.iter().any(|(_, gone, _)| gone == epoch);
     let both = marks(before).into_iter().chain(marks(&change.join));

@@ -21,6 +21,7 @@ mod told;
 mod wait;
 
 pub(crate) use client::burst;
+pub(crate) use holder::pushed_out;
 pub(crate) use select::healed_read;
 
 use crate::check::{Dep, Deps};

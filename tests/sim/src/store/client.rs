@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use tidegate_core::store_guard::{LossCause, News, Reply, Unbelieved, Worth};
 use tidegate_core::token::{Change, SessionToken};
 
+use super::pending::Pending;
 use super::server::{Record, Refused, Swap, Swapped};
 use super::version;
 use super::{Kept, Looked};
@@ -143,13 +144,12 @@ fn unknown(held: Option<BTreeSet<Rec>>) -> Looked {
 
 /// What is kept of a subject.
 pub(super) async fn lookup(sim: &Sim, at: usize, subject: usize) -> Looked {
-    let life = sim.with(|state| state.instances[at].life);
-    let waits = |state: &State| {
-        let link = &state.instances[at].link;
-        link.down || link.pending.contains_key(&subject)
-    };
+    let (life, waited) = sim.with(|state| {
+        let own = &state.instances[at];
+        (own.life, own.link.pending.get(&subject).cloned())
+    });
     for _ in 0..2 {
-        if sim.with(|state| waits(state)) {
+        if sim.with(|state| state.instances[at].link.down) {
             break;
         }
         let read = |state: &mut State, server: usize| {
@@ -171,38 +171,40 @@ pub(super) async fn lookup(sim: &Sim, at: usize, subject: usize) -> Looked {
             Some((Ok((found, reply)), _)) => {
                 return sim.with(|state| {
                     let worth = state.replied(at, &reply);
-                    let late = waits(state);
-                    state.looked(at, subject, found, worth, late)
+                    state.looked(at, subject, found, worth, waited)
                 });
             }
         }
     }
-    unknown(None)
+    let worth = Worth::Unknown(Unbelieved::Lost);
+    Looked { record: None, worth, held: None, failed: true }
 }
 
 impl State {
+    /// What an answer says, with what waited before it was asked for and waits now.
     fn looked(
         &mut self,
         at: usize,
         subject: usize,
         found: Option<Record>,
-        worth: Worth,
-        late: bool,
+        mut worth: Worth,
+        waited: Option<Pending>,
     ) -> Looked {
-        let figures = &mut self.check.figures;
-        figures.lookups += 1;
-        if late {
-            return unknown(None);
-        }
-        if let Worth::Believed(_) = worth {
-            figures.believed += 1;
-        }
         let own = &mut self.instances[at];
-        let record = found.as_ref().map(|record| version::read(&record.body, own.previous));
+        let mut record = found.as_ref().map(|record| version::read(&record.body, own.previous));
         own.link.cache.insert(subject, found.as_ref().map(|record| record.body.clone()));
         // What cannot be read counts as lost.
         let readable = |record: &Record| !own.previous || version::is_readable(&record.body);
-        let held = found.filter(readable).map(|record| record.held).unwrap_or_default();
+        let mut held = found.filter(readable).map(|record| record.held).unwrap_or_default();
+        let waits = own.link.pending.get(&subject).cloned();
+        for pending in [waited, waits].into_iter().flatten() {
+            pending.change.apply(record.get_or_insert_default());
+            held.extend(pending.tips);
+            worth = Worth::Unknown(Unbelieved::Lost);
+        }
+        let figures = &mut self.check.figures;
+        figures.lookups += 1;
+        figures.believed += u64::from(matches!(worth, Worth::Believed(_)));
         Looked { record, worth, held: Some(held), failed: false }
     }
 
@@ -211,7 +213,7 @@ impl State {
         &self,
         at: usize,
         subject: usize,
-        changes: &[Change],
+        change: &Change,
         tips: &[Rec],
     ) -> (SessionToken, SessionToken, Swap) {
         let own = &self.instances[at];
@@ -220,9 +222,7 @@ impl State {
             .as_ref()
             .map_or_else(SessionToken::new, |body| version::read(body, own.previous));
         let mut token = before.clone();
-        for change in changes {
-            change.apply(&mut token);
-        }
+        change.apply(&mut token);
         let written = version::written(&token, own.previous);
         let body = (!written.is_empty()).then(|| written.encode(0));
         let replaces = own.previous && !expected.as_deref().is_none_or(version::is_readable);
@@ -231,26 +231,35 @@ impl State {
     }
 }
 
-/// A record after changes were applied to it.
+/// A record after a change was applied to it.
 pub(super) struct Written {
-    before: SessionToken,
-    record: SessionToken,
+    pub(super) before: SessionToken,
+    pub(super) record: SessionToken,
     pub(super) worth: Worth,
     held: BTreeSet<Rec>,
 }
 
-/// Applies changes to a record, as often as others come first; `None`: nobody knows whether it was
-/// done.
+/// What became of one swap.
+enum Took {
+    Counts(Worth, BTreeSet<Rec>),
+    /// Whoever took it may be deposed: it is as if nobody had.
+    Doubtful,
+    /// Another one came first.
+    Differs,
+}
+
+/// Applies a change to a record, as often as others come first; `None`: it does not count, or
+/// nobody knows whether it was done.
 pub(super) async fn write(
     sim: &Sim,
     at: usize,
     subject: usize,
-    changes: &[Change],
+    change: &Change,
     tips: &[Rec],
 ) -> Option<Written> {
     let life = sim.with(|state| state.instances[at].life);
     for _ in 0..TRIES {
-        let (before, record, swap) = sim.with(|state| state.swap_of(at, subject, changes, tips));
+        let (before, record, swap) = sim.with(|state| state.swap_of(at, subject, change, tips));
         let (run, late) = (swap.clone(), swap);
         let swaps = |state: &mut State, server: usize| {
             let now = state.now;
@@ -277,10 +286,14 @@ pub(super) async fn write(
                 return None;
             }
             Some((Ok((swapped, reply)), route)) => {
-                let swapped =
+                let took =
                     sim.with(|state| state.swapped(at, subject, (swapped, &reply), &record, route));
-                if let Some((worth, held)) = swapped {
-                    return Some(Written { before, record, worth, held });
+                match took {
+                    Took::Counts(worth, held) => {
+                        return Some(Written { before, record, worth, held });
+                    }
+                    Took::Doubtful => return None,
+                    Took::Differs => {}
                 }
             }
         }
@@ -296,28 +309,29 @@ impl State {
         (swapped, reply): (Swapped, &Reply),
         record: &SessionToken,
         route: Route,
-    ) -> Option<(Worth, BTreeSet<Rec>)> {
+    ) -> Took {
         let link = &mut self.instances[at].link;
         match swapped {
             Swapped::Differs(current) => {
                 link.cache.insert(subject, current);
                 self.replied(at, reply);
-                None
+                Took::Differs
             }
             Swapped::Done { wrote, held } => {
                 link.cache.insert(subject, (!record.is_empty()).then(|| record.encode(0)));
                 // What was taken while that is not settled is promised to nobody.
                 let young = wrote && !self.accepted(at, reply, route);
                 let worth = self.replied(at, reply);
-                let deposed = Worth::Unknown(Unbelieved::Deposed);
-                let believed = matches!(worth, Worth::Believed(_));
-                Some((if young && believed { deposed } else { worth }, held))
+                // It holds it already, and may be no primary any more.
+                let doubted =
+                    matches!(worth, Worth::Unknown(Unbelieved::Deposed | Unbelieved::Replica));
+                if young || !wrote && doubted { Took::Doubtful } else { Took::Counts(worth, held) }
             }
         }
     }
 }
 
-/// Applies a change to a record; where the store cannot be reached, later.
+/// Applies a change to a record; where the store does not take that, later.
 pub(super) async fn update(
     sim: &Sim,
     at: usize,
@@ -325,20 +339,15 @@ pub(super) async fn update(
     change: &Change,
     tips: &[Rec],
 ) -> Kept {
-    let waits = sim.with(|state| {
-        let link = &state.instances[at].link;
-        link.down || link.pending.contains_key(&subject)
-    });
-    let changes = [change.clone()];
-    let written = if waits { None } else { write(sim, at, subject, &changes, tips).await };
+    let down = sim.with(|state| state.instances[at].link.down);
+    let written = if down { None } else { write(sim, at, subject, change, tips).await };
     sim.with(|state| match written {
         Some(Written { before, record, worth, held }) => {
             let promise = state.promised(at, &worth);
             Kept { before, record, worth, held: Some(held), promise, failed: false }
         }
         None => {
-            state.instances[at].link.keep(subject, change, tips);
-            let (before, record, _) = state.swap_of(at, subject, &changes, tips);
+            let (before, record) = state.instances[at].link.put_off(subject, change, tips);
             let promise = state.here(at, u64::MAX, Corner::KeptInMemory);
             let worth = Worth::Unknown(Unbelieved::Lost);
             Kept { before, record, worth, held: None, promise, failed: true }

@@ -6,22 +6,13 @@ use std::time::Duration;
 
 use tidegate_core::instant::Instant;
 use tidegate_core::store_guard::{News, Reply, SharedGuard, SharedRules, Unbelieved, Worth};
-use tidegate_core::token::Change;
 
+use super::pending::Pending;
 use super::{Promise, StoreKind};
 use crate::check::Corner;
 use crate::instance::Instance;
 use crate::options::Options;
 use crate::sim::State;
-use crate::world::log::Rec;
-
-/// A change the store could not be asked to apply yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Pending {
-    pub(crate) number: u64,
-    pub(crate) change: Change,
-    pub(crate) tips: Vec<Rec>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -30,7 +21,7 @@ pub(crate) struct Link {
     pub(crate) guard: SharedGuard,
     /// The bytes a record had when it was last seen.
     pub(crate) cache: BTreeMap<usize, Option<Vec<u8>>>,
-    pub(crate) pending: BTreeMap<usize, Vec<Pending>>,
+    pub(crate) pending: BTreeMap<usize, Pending>,
     /// The last call was not answered.
     pub(crate) down: bool,
     /// Servers whose scripts it loaded.
@@ -45,7 +36,6 @@ pub(crate) struct Link {
     pub(crate) slow: (u64, u64),
     /// How long it takes to hear who is primary.
     pub(crate) hears_after: u64,
-    pub(crate) numbers: u64,
 }
 
 impl Link {
@@ -71,7 +61,6 @@ impl Link {
             cut_until: 0,
             slow: (0, 0),
             hears_after: 0,
-            numbers: 0,
         }
     }
 
@@ -79,12 +68,6 @@ impl Link {
     pub(crate) fn restarted(&self, options: &Options) -> Self {
         let Self { left, cut_until, slow, hears_after, .. } = *self;
         Self { left, cut_until, slow, hears_after, ..Self::new(self.server, options) }
-    }
-
-    pub(crate) fn keep(&mut self, subject: usize, change: &Change, tips: &[Rec]) {
-        self.numbers += 1;
-        let pending = Pending { number: self.numbers, change: change.clone(), tips: tips.to_vec() };
-        self.pending.entry(subject).or_default().push(pending);
     }
 }
 

@@ -4,8 +4,11 @@
 use std::rc::Rc;
 
 use super::client::{Written, ask, write};
+use super::pending::Pending;
 use super::server::Refused;
 use super::{Promise, Store};
+use crate::check::Corner;
+use crate::session::pushed_out;
 use crate::sim::{Sim, State};
 
 /// Keeps the link of one instance, for ever.
@@ -69,26 +72,20 @@ async fn settle(sim: &Sim, at: usize) {
     });
 }
 
-/// Writes what was kept while the store could not be reached.
+/// Writes what was kept while the store did not take it.
 async fn flush(sim: &Sim, at: usize) {
-    let pending = sim.with(|state| state.instances[at].link.pending.clone());
-    for (subject, all) in pending {
-        let changes: Vec<_> = all.iter().map(|one| one.change.clone()).collect();
-        let tips: Vec<_> = all.iter().flat_map(|one| one.tips.clone()).collect();
-        let written = write(sim, at, subject, &changes, &tips).await;
-        let Some(Written { worth, .. }) = written else { return };
+    let (life, pending) =
+        sim.with(|state| (state.instances[at].life, state.instances[at].link.pending.clone()));
+    for (subject, Pending { change, tips, version }) in pending {
+        let written = write(sim, at, subject, &change, &tips).await;
+        let Some(Written { before, record, worth, .. }) = written else { return };
         sim.with(|state| {
             let promise = state.promised(at, &worth);
-            let last = all.last().map_or(0, |one| one.number);
-            let pending = &mut state.instances[at].link.pending;
-            if let Some(left) = pending.get_mut(&subject) {
-                left.retain(|one| one.number > last);
-                if left.is_empty() {
-                    pending.remove(&subject);
-                }
+            state.instances[at].link.written(subject, version);
+            state.store.keep_promise(subject, &tips, (at, life), promise);
+            for epoch in pushed_out(&before, &change, &record) {
+                state.store.deps[subject].unmark(Some(epoch), Corner::FifthLife, &state.world);
             }
-            let by = (at, state.instances[at].life);
-            state.store.keep_promise(subject, &tips, by, promise);
         });
     }
 }

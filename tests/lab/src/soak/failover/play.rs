@@ -42,6 +42,8 @@ const QUARANTINED: Duration = Duration::from_secs(4);
 const WELL_WITHIN: Duration = Duration::from_secs(90);
 /// Between two looks at the service.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Epochs told where an operator is called: those of the last rounds.
+const EPOCHS_TOLD: usize = 6;
 /// Epochs asked of the service; a round makes a few.
 const EPOCHS: u32 = 64;
 
@@ -163,8 +165,8 @@ impl Play {
                 if since.elapsed() >= self.place.stall.allow(QUARANTINED) {
                     quarantined.remove(&node.name);
                     say(format_args!("    operator: {}: {}", node.name, node.quarantine_reason));
-                    for epoch in self.epochs().await? {
-                        say(format_args!("      {}", told(&epoch)));
+                    for epoch in self.epochs().await?.iter().take(EPOCHS_TOLD) {
+                        say(format_args!("      {}", told(epoch)));
                     }
                     self.resume(&node.name).await?;
                     called += 1;
