@@ -13,6 +13,7 @@ use tidegate_core::evidence::{Evidence, EvidenceError, EvidenceKind, Role};
 use tidegate_core::guards::Guards;
 use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::position::{Lsn, Position};
+use tidegate_core::store_guard::{Generation, GenerationError, Server};
 use tidegate_core::token::{
     BodyError, BodyLimits, Component, ComponentKey, Mark, Notice, NoticeId, NoticeKind,
     PartitionId, SessionToken,
@@ -260,6 +261,71 @@ fn token_bodies_are_the_bytes_of_the_vectors() {
             Err(BodyError::Version { .. }) => "a later version",
             Err(BodyError::TooLarge { .. }) => "too large",
             Err(BodyError::Malformed { part }) => part,
+        };
+        assert_eq!(found, error, "{name}");
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GenerationCase {
+    name: String,
+    server: String,
+    number: String,
+    evicted: String,
+    barriers: Vec<BarrierFields>,
+    generation: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BarrierFields {
+    partition: u32,
+    system_tag: u32,
+    epoch: String,
+    position: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GenerationRefused {
+    name: String,
+    generation: String,
+    error: String,
+}
+
+#[test]
+fn generations_are_the_bytes_of_the_vectors() {
+    let vectors = vectors::<GenerationCase, GenerationRefused>("generation.json");
+    for case in vectors.accepted {
+        let name = &case.name;
+        let server = Server::parse(&case.server).expect("an id");
+        let number = case.number.parse().expect("a number");
+        let evicted = case.evicted.parse().expect("a number");
+        let mut told = Generation::new(server, number, evicted);
+        for barrier in &case.barriers {
+            let partition = PartitionId::new(barrier.partition);
+            let key = ComponentKey { partition, system_tag: barrier.system_tag };
+            told = told.with(key, epoch(&barrier.epoch), at(&barrier.position));
+        }
+        assert_eq!(told.encode(), bytes(&case.generation), "{name}");
+        assert_eq!(Generation::decode(&bytes(&case.generation)), Ok(told.clone()), "{name}");
+        assert_eq!(told.barriers().count(), case.barriers.len(), "{name}");
+    }
+    for GenerationRefused { name, generation, error } in vectors.refused {
+        let found = match Generation::decode(&bytes(&generation)) {
+            Ok(_) => "nothing".to_owned(),
+            Err(GenerationError::Version(_)) => "a later version".to_owned(),
+            Err(GenerationError::Short) => "too short".to_owned(),
+            Err(GenerationError::Barriers(BodyError::Version { .. })) => {
+                "barriers: a later version".to_owned()
+            }
+            Err(GenerationError::Barriers(BodyError::TooLarge { .. })) => {
+                "barriers: too large".to_owned()
+            }
+            Err(GenerationError::Barriers(BodyError::Malformed { part })) => {
+                format!("barriers: {part}")
+            }
         };
         assert_eq!(found, error, "{name}");
     }
