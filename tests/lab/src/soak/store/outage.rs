@@ -56,7 +56,8 @@ pub async fn outage(lasts: Duration, seed: u64) -> Result<Outage> {
         }
         passed?;
         let back_at = Instant::now();
-        round.back(stage, place).await?;
+        stage.chain.mend().await?;
+        round.back(place).await?;
         back = back_at.elapsed();
         place.await_turns(TURNS).await
     })

@@ -1,7 +1,7 @@
 //! Plays one round: sessions live while something befalls the store, then all that was promised is
 //! looked for once more while one standby still lacks it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -25,6 +25,8 @@ const PEOPLE: i32 = 56;
 /// Turns that sessions have in fair weather, and before and after whatever happens.
 const TURNS_FAIR: u64 = 60;
 const TURNS: u64 = 30;
+/// How long an instance may take to announce a loss.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(20);
 /// How late one standby replays in fair weather, in milliseconds.
 const LATE_MILLIS: std::ops::Range<u64> = 250..700;
 
@@ -75,8 +77,9 @@ impl Play {
             place.late().pause_replay().await?;
             place.await_turns(TURNS).await?;
             let fired = Box::pin(plan.kind.play(stage, place, plan.seed)).await?;
-            round.back(stage, place).await?;
-            round.announced(plan, &fired, &before, &announced(stage, place).await?);
+            stage.chain.mend().await?;
+            round.announced(plan, &fired, &before, (stage, place)).await?;
+            round.back(place).await?;
             place.await_turns(TURNS).await?;
             round.lost = fired.lost;
             round.tally.judged += fired.judged;
@@ -139,8 +142,7 @@ impl Play {
 
 impl Round {
     /// Waits until both instances believe their store again and name replicas.
-    pub(super) async fn back(&mut self, stage: &Stage, place: &Place) -> Result<()> {
-        stage.chain.mend().await?;
+    pub(super) async fn back(&mut self, place: &Place) -> Result<()> {
         let began_at = Instant::now();
         let both = (0..INSTANCES).map(|instance| async move {
             place.await_belief(instance).await?;
@@ -154,20 +156,30 @@ impl Round {
         Ok(())
     }
 
-    /// Counts the losses that had to be announced, and those that were not.
-    fn announced(&mut self, plan: &Plan, fired: &Fired, before: &[Heard], now: &[Heard]) {
-        for (instance, (before, now)) in before.iter().zip(now).enumerate() {
-            if !fired.announce[instance] {
-                continue;
-            }
+    /// Counts the losses that had to be announced, and those that were not in time: an instance
+    /// hears of one with the next record or the next beat.
+    async fn announced(
+        &mut self,
+        plan: &Plan,
+        fired: &Fired,
+        before: &[Heard],
+        (stage, place): (&Stage, &Place),
+    ) -> Result<()> {
+        let expected = (0..INSTANCES).filter(|instance| fired.announce[*instance]);
+        for instance in expected {
             self.losses += 1;
-            // One that was started again counts anew.
-            let known = if now.restarts == before.restarts { before.losses } else { 0 };
-            if now.losses <= known {
+            let told = until("a loss is announced", ANNOUNCED_WITHIN, || async {
+                let losses = stage.announced(instance).await?;
+                // One that was started again counts anew.
+                let is_same = place.restarts(instance) == before[instance].restarts;
+                Ok(losses > if is_same { before[instance].losses } else { 0 })
+            });
+            if told.await.is_err() {
                 let (number, name) = (plan.number, plan.kind.name());
                 self.unannounced.push(format!("round {number}, {name}: by instance {instance}"));
             }
         }
+        Ok(())
     }
 }
 
@@ -195,12 +207,20 @@ async fn announced(stage: &Stage, place: &Place) -> Result<Vec<Heard>> {
     .await
 }
 
-/// How long an instance takes until it names a replica for a session that is known by its name, as
-/// on any other day.
+/// How long an instance takes, from when it believes its store and goes on believing it, until it
+/// names a replica for a session that is known by its name, as on any other day.
 async fn normal(place: &Place, instance: usize) -> Result<Duration> {
     let what = format!("instance {instance} names replicas again");
     let last = Mutex::new(None);
+    let believed = Mutex::new((place.belief(instance), Instant::now()));
     let named = until(&what, LIMIT, || async {
+        {
+            // What it hears of only now begins the wait anew.
+            let (mut believed, now) = (lock(&believed), place.belief(instance));
+            if now.is_none() || believed.0 != now {
+                *believed = (now, Instant::now());
+            }
+        }
         let device = place.device(instance, "visitor");
         let selection = device.select(&Policy::default()).await?;
         let is_plain = matches!(selection.reason, Reason::Covered | Reason::Waited);
@@ -208,9 +228,16 @@ async fn normal(place: &Place, instance: usize) -> Result<Duration> {
             Outcome::Served(served) => served.node.role == Role::Replica,
             Outcome::Refused(_) => false,
         };
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(selection);
+        *lock(&last) = Some(selection);
         Ok(is_plain && by_replica)
     });
     let named = named.await;
-    named.with_context(|| format!("the last answer was {last:?}"))
+    named.with_context(|| format!("the last answer was {last:?}"))?;
+    let since = lock(&believed).1;
+    Ok(since.elapsed())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What it holds is replaced whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
