@@ -4,7 +4,7 @@
 TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
-# The tests that attack: the simulator's, the traps, and what servers do to a store.
+# The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
 ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
@@ -62,7 +62,7 @@ bench: ## Measures what a decision costs; PAIRS and SECONDS lengthen it.
 	@cargo build -q --release -p tidegate -p tidegate-lab --bin tidegate --bin bench --bin decision
 	@target/release/bench $(if $(PAIRS),--pairs $(PAIRS)) $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
-test: ## Installs what tests need, builds, lints, runs every test, prints the ledger.
+test: ## Installs what tests need, builds, lints, runs all but `image`, prints the ledger.
 	@.ci/ledger .ci/stages
 
 lint: tools ## Formats, clippy and the API's own lints; changes nothing.
@@ -73,32 +73,33 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 	@$(BUF) lint
 	@$(BUF) breaking --against '.git#ref=$(BASE)'
 
-check: ## Runs every test that no other stage runs; what it needs must be there.
+check: ## Runs the tests that no other target runs; what they need must be there.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
 		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECKED) -- \
 		--skip trap_ --skip $(TWO)
 	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
 
 failover: ## Runs every test of failovers, crashes and splits of real servers.
-	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test failover --test operators
+	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast \
+		--test failover --test operators
 
-store: ## Runs every test of the token store that instances share.
-	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast --test scenarios -- $(TWO) \
-		>target/two.log 2>&1 & two=$$!; \
-	RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(STORE); store=$$?; \
+store: ## Runs the tests of the token store that instances share, and their scenarios.
+	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast \
+		--test scenarios -- $(TWO) >target/two.log 2>&1 & two=$$!; \
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast $(STORE); store=$$?; \
 	wait $$two; two=$$?; cat target/two.log; exit $$((store + two))
 
-program: ## Runs every test of the deployed program, its logs, spans and metrics.
+program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \
 		cargo test $(TEST_BUILD) --no-fail-fast $(PROGRAM)
 
-attack: ## Runs the simulator, guards switched off, and the traps of real servers.
-	@RUST_TEST_THREADS=6 cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
+attack: ## Runs the simulator, guards switched off, rounds, traps, and the lab's Patroni and Redis.
+	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast $(ATTACK)
 
 image: ## Builds deploy/Dockerfile without a registry, and runs what comes out.
 	@cargo test $(TEST_BUILD) --test image -- --nocapture
 
-build: ## Builds the programs as they ship, and the tests.
+build: ## Builds the programs without the tests' switches, and the tests.
 	@cargo build -q -p tidegate -p tidegate-lab --bins
 	@cargo build -q $(TEST_BUILD) --bins --tests
 
@@ -111,7 +112,7 @@ deny: ## Checks licences, duplicates and sources of every dependency.
 		cargo install -q --locked cargo-deny; }
 	@cargo deny --offline check bans licenses sources
 
-tools: $(PYTHON_TOOLS)/installed ## Installs buf and Python's gRPC under target/tools.
+tools: $(PYTHON_TOOLS)/installed ## Installs buf, Python's gRPC and checkers of deploy/ under target/tools.
 
 $(PYTHON_TOOLS)/installed: .ci/requirements.txt
 	@echo "installing $$(sed -n 's/==.*//p' $< | xargs) into $(PYTHON_TOOLS)"
@@ -121,5 +122,5 @@ $(PYTHON_TOOLS)/installed: .ci/requirements.txt
 	@$(PYTHON_TOOLS)/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-servers: ## Installs the PostgreSQL versions that tests run on.
+servers: ## Installs what tests run on: PostgreSQL, Redis, Valkey, Patroni, pgbouncer.
 	@target/debug/install
