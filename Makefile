@@ -112,7 +112,7 @@ deny: ## Checks licences, duplicates and sources of every dependency.
 		cargo install -q --locked cargo-deny; }
 	@cargo deny --offline check bans licenses sources
 
-tools: $(PYTHON_TOOLS)/installed ## Installs buf, Python's gRPC and checkers of deploy/ under target/tools.
+tools: $(PYTHON_TOOLS)/installed ## Installs buf, Python's gRPC and file checkers under target/tools.
 
 $(PYTHON_TOOLS)/installed: .ci/requirements.txt
 	@echo "installing $$(sed -n 's/==.*//p' $< | xargs) into $(PYTHON_TOOLS)"
