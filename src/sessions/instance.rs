@@ -297,7 +297,7 @@ impl<S: TokenStore> Sessions<S> {
         }
         let part = part_of(change, &holder.carried, reach.token || unkept.is_some());
         if let Some(part) = part {
-            holder.raised |= part.apply(&mut holder.carried);
+            holder.raised |= part.apply_to_carried(&mut holder.carried);
         }
         holder.merge();
         Ok((stored, unkept))
@@ -325,16 +325,9 @@ fn of_record(change: &Change, named: &Named, reach: Reach) -> Option<Change> {
     if change.is_empty() {
         return None;
     }
-    let mut unknown = SessionToken::new();
-    let held = match &named.looked {
-        Ok(Looked { record: Some(record), .. }) => record,
-        Ok(Looked { record: None, .. }) => &unknown,
-        Err(_) => {
-            // It may have dropped components.
-            unknown.overflow = true;
-            &unknown
-        }
-    };
+    // As far as it is known: what it really holds is seen where it is changed.
+    let nothing = SessionToken::new();
+    let held = named.found().unwrap_or(&nothing);
     let part = part_of(change, held, reach.record)?;
     let asked = reach.record_must && reach.record || part.apply(&mut held.clone());
     asked.then_some(part)

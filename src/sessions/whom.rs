@@ -2,7 +2,7 @@
 //!
 //! It changes nothing and asks no store.
 
-use tidegate_core::token::{Change, Component, SessionToken};
+use tidegate_core::token::{Change, SessionToken};
 
 use super::Holder;
 
@@ -84,29 +84,8 @@ pub(super) fn part_of(change: &Change, held: &SessionToken, raised: bool) -> Opt
     Some(Change {
         drop: change.drop.clone(),
         settle,
-        join: joined(&change.join, held),
+        join: change.join.clone(),
         tell: if told { change.tell.clone() } else { Vec::new() },
         acknowledge: if raised { change.acknowledge.clone() } else { Vec::new() },
     })
-}
-
-/// What is joined to a holder that may have dropped components.
-///
-/// One that dropped the partition's must not come to look complete by a mark of some read: it stays
-/// unresolved, unless the mark is a leader sample, which covers whatever was dropped. Only those
-/// have nothing written or seen.
-fn joined(join: &SessionToken, held: &SessionToken) -> SessionToken {
-    if !held.overflow {
-        return join.clone();
-    }
-    let covers_all = |component: &Component| {
-        component.marks().any(|(_, mark)| !mark.has_write() && mark.saw.is_none())
-    };
-    let mut joined = join.clone();
-    for (key, component) in join.components() {
-        if held.component(key).is_none() && !covers_all(component) {
-            joined.join_component(key, &Component::unresolved());
-        }
-    }
-    joined
 }

@@ -36,8 +36,18 @@ impl Change {
             && self.acknowledge.is_empty()
     }
 
-    /// Applies it; says whether anything changed.
+    /// Applies it to a record, which somebody else may have changed since it was judged; says
+    /// whether anything changed.
     pub fn apply(&self, holder: &mut SessionToken) -> bool {
+        self.apply_to(holder, false)
+    }
+
+    /// Applies it to a token as it was carried and judged; says whether anything changed.
+    pub fn apply_to_carried(&self, carried: &mut SessionToken) -> bool {
+        self.apply_to(carried, true)
+    }
+
+    fn apply_to(&self, holder: &mut SessionToken, as_judged: bool) -> bool {
         let before = holder.clone();
         let settled: Vec<ComponentKey> = self
             .settle
@@ -61,7 +71,7 @@ impl Change {
                 holder.replace_component(key, left);
             }
         }
-        holder.join(&self.join);
+        holder.join(&self.joined_to(&before, as_judged));
         for notice in &self.tell {
             holder.tell(*notice);
         }
@@ -69,6 +79,27 @@ impl Change {
             holder.acknowledge(*id);
         }
         *holder != before
+    }
+
+    /// What is joined to a holder that may have dropped components.
+    ///
+    /// One that dropped the partition's must not come to look complete by a mark of some read: it
+    /// stays unresolved. A leader sample covers whatever was dropped before it was asked for; only
+    /// those have nothing written or seen. Of a record more may have been dropped since.
+    fn joined_to(&self, holder: &SessionToken, as_judged: bool) -> SessionToken {
+        if !holder.overflow {
+            return self.join.clone();
+        }
+        let is_sample = |mark: Mark| !mark.has_write() && mark.saw.is_none();
+        let covers_all =
+            |component: &Component| as_judged && component.marks().any(|(_, mark)| is_sample(mark));
+        let mut joined = self.join.clone();
+        for (key, component) in self.join.components() {
+            if holder.component(key).is_none() && !covers_all(component) {
+                joined.join_component(key, &Component::unresolved());
+            }
+        }
+        joined
     }
 }
 
@@ -122,6 +153,31 @@ mod tests {
         change.apply(&mut raised);
         assert_eq!(holder.component(KEY).map(|c| c.unresolved), Some(false));
         assert_eq!(raised.component(KEY).map(|c| c.unresolved), Some(true));
+    }
+
+    #[test]
+    fn a_mark_joined_to_a_record_that_dropped_components_does_not_stand_for_them() {
+        let mut dropped = SessionToken::new();
+        dropped.overflow = true;
+        let joins = |mark| Change::joining(SessionToken::of(KEY, Component::of(epoch(1), mark)));
+        let is_unresolved = |holder: &SessionToken| holder.component(KEY).map(|c| c.unresolved);
+        for (mark, as_judged, unresolved) in [
+            (Mark::saw(at(9)), false, true),
+            (Mark::saw(at(9)), true, true),
+            // Somebody else may have recorded more since the sample, and dropped it.
+            (Mark::demand(at(9)), false, true),
+            (Mark::demand(at(9)), true, false),
+        ] {
+            let mut holder = dropped.clone();
+            let apply = if as_judged { Change::apply_to_carried } else { Change::apply };
+            assert!(apply(&joins(mark), &mut holder));
+            assert_eq!(is_unresolved(&holder), Some(unresolved), "{mark:?} {as_judged}");
+            assert!(!apply(&joins(mark), &mut holder));
+        }
+        let mut held = dropped.clone();
+        held.join_component(KEY, &Component::of(epoch(1), Mark::demand(at(7))));
+        assert!(joins(Mark::saw(at(9))).apply(&mut held));
+        assert_eq!(is_unresolved(&held), Some(false), "it held all there was");
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use tidegate_core::lineage::Epoch;
 use tidegate_core::token::{Notice, SessionToken};
 
-use super::holder::Named;
-use crate::check::{Corner, Dep, Deps};
+use crate::check::{Corner, Dep};
 use crate::sim::State;
-use crate::store::{Promise, StoreKind};
+use crate::store::Promise;
 
 /// What a call made of its caller's session.
 #[derive(Clone, Debug)]
@@ -28,21 +27,9 @@ pub(crate) struct Committed {
     pub(crate) dropped: bool,
     /// To whom what was recorded is promised.
     pub(crate) promise: Promise,
-    /// The record as it was kept.
-    pub(super) named: Option<Named>,
 }
 
 impl Committed {
-    /// What the record does not stand for any more was forgotten while the call was under way.
-    pub(crate) fn forget_since(&self, deps: &mut Deps, device: usize, state: &State) {
-        let own = &state.devices[device];
-        if let Some(named) = &self.named
-            && state.options.store.kind != StoreKind::Told
-        {
-            named.forget(deps, own.carries.then_some(&own.deps), state);
-        }
-    }
-
     /// Gives the holders that were raised what this call made them depend on.
     pub(crate) fn spread(&self, state: &mut State, device: usize, new: &[Dep]) {
         let State { devices, store, world, .. } = state;

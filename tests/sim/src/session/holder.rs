@@ -8,7 +8,7 @@ use tidegate_core::lineage::{Epoch, SystemId};
 use tidegate_core::position::Position;
 use tidegate_core::store_guard::{Belief, Worth};
 use tidegate_core::token::{
-    BodyLimits, Change, Component, ComponentKey, Mark, PartitionId, SessionToken,
+    BodyLimits, Change, Component, ComponentKey, Mark, Notice, PartitionId, SessionToken,
 };
 use tidegate_core::trail::Known;
 
@@ -33,6 +33,8 @@ pub(crate) struct Holder {
     named: Option<Named>,
     room: usize,
     merged: SessionToken,
+    /// What it was to be told when it came.
+    told: Vec<Notice>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,6 +45,7 @@ pub(super) struct Named {
     record: Option<SessionToken>,
     worth: Worth,
     held: Option<BTreeSet<Rec>>,
+    promise: Promise,
     failed: bool,
     looked_at: Instant,
     /// The instance is of the version before.
@@ -176,9 +179,10 @@ pub(crate) async fn identify(sim: &Sim, at: usize, device: usize) -> (Holder, De
             deps.join(&named.owed(state, asked), &state.world);
         }
     });
-    let (room, merged) = (own.room, SessionToken::new());
-    let mut holder = Holder { carried, tokens, unreadable, raised: false, named, room, merged };
+    let (room, merged, told, raised) = (own.room, SessionToken::new(), Vec::new(), false);
+    let mut holder = Holder { carried, tokens, unreadable, raised, named, room, merged, told };
     holder.merge();
+    holder.told = holder.merged.notices().copied().collect();
     for epoch in holder.beyond_merge() {
         sim.with(|state| deps.unmark(Some(epoch), Corner::FifthLife, &state.world));
     }
@@ -186,9 +190,9 @@ pub(crate) async fn identify(sim: &Sim, at: usize, device: usize) -> (Holder, De
 }
 
 async fn named(sim: &Sim, at: usize, subject: usize) -> Named {
-    let Looked { record, worth, held, failed } = store::lookup(sim, at, subject).await;
+    let Looked { record, worth, held, promise, failed } = store::lookup(sim, at, subject).await;
     let (looked_at, previous) = sim.with(|state| (state.instant(), state.instances[at].previous));
-    Named { subject, at, record, worth, held, failed, looked_at, previous }
+    Named { subject, at, record, worth, held, promise, failed, looked_at, previous }
 }
 
 impl Named {
@@ -211,20 +215,13 @@ impl Named {
         deps.forget_but(held, carried, &state.world);
     }
 
-    /// What a change is made for: a record that could not be read may have dropped components.
-    fn taken_for(&self) -> SessionToken {
-        let mut unknown = SessionToken::new();
-        unknown.overflow = self.failed;
-        self.record.clone().unwrap_or(unknown)
-    }
-
     /// The part of a change that the store is asked to apply; `None`: it is not asked.
     fn part_of(&self, change: &Change, reach: Reach, kind: StoreKind) -> Option<Change> {
-        let held = self.taken_for();
+        let mut held = self.record.clone().unwrap_or_default();
         let part = part_of(change, &held, reach.record)?;
         // A read that changes nothing is not written. A write is.
         let must = kind == StoreKind::Told || reach.must && reach.record;
-        (must || part.apply(&mut held.clone())).then_some(part)
+        (must || part.apply(&mut held)).then_some(part)
     }
 }
 
@@ -250,12 +247,10 @@ impl Holder {
         let reach = holder.reach(whom);
         let raised = match reach {
             Some(reach) => holder.raise(sim, change, reach, tips).await,
-            None => holder.raised_nobody(sim),
+            None => holder.raised_nobody(),
         };
         let issued = sim.now() / 1_000_000_000;
-        let mut told = holder.merged().clone();
-        change.tell.iter().for_each(|notice| told.tell(*notice));
-        let notices = told.notices().copied().collect();
+        let notices = holder.notices(&change.tell);
         let replaces = reach.is_some() && (holder.tokens > 1 || holder.unreadable);
         let carried = holder.written();
         let token = if holder.raised || replaces {
@@ -275,7 +270,6 @@ impl Holder {
             unreadable: holder.unreadable,
             notices,
             merged: holder.merged,
-            named: holder.named,
             raised_token: reach.is_some_and(|reach| reach.token),
             raised_record: reach.is_some_and(|reach| reach.record),
             fifth: raised.fifth,
@@ -288,7 +282,16 @@ impl Holder {
     pub(crate) async fn adopt(&mut self, sim: &Sim, change: &Change, tips: &[Rec]) -> Raised {
         let record = self.named.is_some();
         let reach = Reach { token: self.adopts_into_token(), record, must: true };
-        self.raise(sim, change, reach, tips).await
+        let raised = self.raise(sim, change, reach, tips).await;
+        self.told = self.notices(&change.tell);
+        raised
+    }
+
+    /// All it is told and has not acknowledged: what it came with, holds now, and `fresh`.
+    fn notices(&self, fresh: &[Notice]) -> Vec<Notice> {
+        let mut all = self.merged.clone();
+        self.told.iter().chain(fresh).for_each(|notice| all.tell(*notice));
+        all.notices().copied().collect()
     }
 
     pub(crate) async fn acknowledge(&self, sim: &Sim, change: &Change) -> Committed {
@@ -301,15 +304,14 @@ impl Holder {
         committed
     }
 
-    fn raised_nobody(&self, sim: &Sim) -> Raised {
-        let worth = self.named.as_ref().map(|named| (named.at, &named.worth));
-        let promise = worth.map(|(at, worth)| sim.with(|state| state.promised(at, worth)));
-        Raised { fifth: [Vec::new(), Vec::new()], promise: promise.unwrap_or(Promise::All) }
+    fn raised_nobody(&self) -> Raised {
+        let promise = self.named.as_ref().map_or(Promise::All, |named| named.promise);
+        Raised { fifth: [Vec::new(), Vec::new()], promise }
     }
 
     async fn raise(&mut self, sim: &Sim, change: &Change, reach: Reach, tips: &[Rec]) -> Raised {
         // What is there already is promised as it was found.
-        let mut raised = self.raised_nobody(sim);
+        let mut raised = self.raised_nobody();
         let kind = sim.with(|state| state.options.store.kind);
         if let Some(named) = &mut self.named
             && !change.is_empty()
@@ -317,7 +319,7 @@ impl Holder {
         {
             let kept = store::update(sim, named.at, named.subject, &part, tips).await;
             raised.fifth[1] = pushed_out(&kept.before, &part, &kept.record);
-            raised.promise = kept.promise;
+            (raised.promise, named.promise) = (kept.promise, kept.promise);
             named.record = Some(kept.record);
             // The store may have forgotten since the lookup.
             (named.worth, named.held) = (kept.worth, kept.held);
@@ -327,7 +329,7 @@ impl Holder {
         }
         if let Some(part) = part_of(change, &self.carried, reach.token) {
             let before = self.carried.clone();
-            self.raised |= part.apply(&mut self.carried);
+            self.raised |= part.apply_to_carried(&mut self.carried);
             raised.fifth[0] = pushed_out(&before, &part, &self.carried);
         }
         self.merge();
@@ -369,7 +371,11 @@ fn marks(token: &SessionToken) -> Vec<Epoch> {
 }
 
 /// Epochs whose marks had to go because a component keeps only so many.
-pub(crate) fn pushed_out(before: &SessionToken, change: &Change, after: &SessionToken) -> Vec<Epoch> {
+pub(crate) fn pushed_out(
+    before: &SessionToken,
+    change: &Change,
+    after: &SessionToken,
+) -> Vec<Epoch> {
     let kept = marks(after);
     let replaced = |epoch: &Epoch| change.drop.iter().any(|(_, gone, _)| gone == epoch);
     let both = marks(before).into_iter().chain(marks(&change.join));
@@ -397,26 +403,10 @@ fn part_of(change: &Change, held: &SessionToken, raised: bool) -> Option<Change>
     Some(Change {
         drop: change.drop.clone(),
         settle,
-        join: joined(&change.join, held),
+        join: change.join.clone(),
         tell: if told { change.tell.clone() } else { Vec::new() },
         acknowledge: if raised { change.acknowledge.clone() } else { Vec::new() },
     })
-}
-
-fn joined(join: &SessionToken, held: &SessionToken) -> SessionToken {
-    if !held.overflow {
-        return join.clone();
-    }
-    let covers_all = |component: &Component| {
-        component.marks().any(|(_, mark)| !mark.has_write() && mark.saw.is_none())
-    };
-    let mut joined = join.clone();
-    for (key, component) in join.components() {
-        if held.component(key).is_none() && !covers_all(component) {
-            joined.join_component(key, &Component::unresolved());
-        }
-    }
-    joined
 }
 
 /// Components of other partitions, all of them newer than any of ours.

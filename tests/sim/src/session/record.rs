@@ -15,7 +15,8 @@ use super::holder::{Holder, Raised, Whom, identify};
 use super::judged::losses_to_notices;
 use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, POLL_TIMEOUT, VIEW_MAX_AGE};
-use crate::sim::Sim;
+use crate::sim::{Sim, State};
+use crate::store::Promise;
 use crate::world::log::Rec;
 
 /// What a session wrote or saw.
@@ -89,12 +90,24 @@ pub(crate) async fn record(
     let committed = holder.commit(sim, &change, whom, &tips).await;
     sim.with(|state| {
         if state.instances[at].life != life {
+            state.unanswered(device, &new, (at, life));
             return None;
         }
         committed.spread(state, device, &new);
         state.tell(at, device, &committed, &change.tell, &mut deps);
         Some(committed)
     })
+}
+
+impl State {
+    /// What a call may have recorded that nobody answered: promised to nobody, and lost like all.
+    fn unanswered(&mut self, device: usize, new: &[Dep], by: (usize, u64)) {
+        let Some(subject) = self.devices[device].subject else { return };
+        let promise = Promise::Here { by, from: u64::MAX, why: Corner::Unanswered };
+        for dep in new {
+            self.store.deps[subject].add(Dep { promise, ..*dep }, &self.world);
+        }
+    }
 }
 
 /// Who is asking, after evidence it could not record before was recorded.
@@ -121,6 +134,7 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
         sim.with(|state| {
             if state.instances[at].life != life {
                 state.devices[device].pending.push(one.clone());
+                state.unanswered(device, &[learned.dep(one.dep)], (at, life));
                 return;
             }
             let own = &state.devices[device];

@@ -173,7 +173,6 @@ async fn finish(
             return None;
         }
         committed.spread(state, device, &[]);
-        committed.forget_since(&mut deps, device, state);
         state.justify(snapshot, &change, &deps);
         state.tell(at, device, &committed, &change.tell, &mut deps);
         let now = state.instant();

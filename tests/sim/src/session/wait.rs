@@ -65,7 +65,6 @@ pub(crate) async fn wait(
             let still = |node: &NodeId| snapshot.satisfies(*node, &ready.floor, now);
             let fresh: Vec<NodeId> = nodes.into_iter().filter(still).collect();
             committed.spread(state, device, &[]);
-            committed.forget_since(&mut deps, device, state);
             state.justify(&judged_by, &change, &deps);
             state.tell(at, device, &committed, &change.tell, &mut deps);
             let leader = snapshot.leadership.leader().map(|leader| leader.epoch);

@@ -138,10 +138,6 @@ pub(super) async fn ask<T>(
     (back == route.back).then_some((answer, route))
 }
 
-fn unknown(held: Option<BTreeSet<Rec>>) -> Looked {
-    Looked { record: None, worth: Worth::Unknown(Unbelieved::Lost), held, failed: true }
-}
-
 /// What is kept of a subject.
 pub(super) async fn lookup(sim: &Sim, at: usize, subject: usize) -> Looked {
     let (life, waited) = sim.with(|state| {
@@ -176,8 +172,9 @@ pub(super) async fn lookup(sim: &Sim, at: usize, subject: usize) -> Looked {
             }
         }
     }
+    let promise = sim.with(|state| state.here(at, u64::MAX, Corner::KeptInMemory));
     let worth = Worth::Unknown(Unbelieved::Lost);
-    Looked { record: None, worth, held: None, failed: true }
+    Looked { record: None, worth, held: None, promise, failed: true }
 }
 
 impl State {
@@ -190,6 +187,8 @@ impl State {
         mut worth: Worth,
         waited: Option<Pending>,
     ) -> Looked {
+        let mut promise = self.promised(at, &worth);
+        let in_memory = self.here(at, u64::MAX, Corner::KeptInMemory);
         let own = &mut self.instances[at];
         let mut record = found.as_ref().map(|record| version::read(&record.body, own.previous));
         own.link.cache.insert(subject, found.as_ref().map(|record| record.body.clone()));
@@ -200,12 +199,12 @@ impl State {
         for pending in [waited, waits].into_iter().flatten() {
             pending.change.apply(record.get_or_insert_default());
             held.extend(pending.tips);
-            worth = Worth::Unknown(Unbelieved::Lost);
+            (worth, promise) = (Worth::Unknown(Unbelieved::Lost), in_memory);
         }
         let figures = &mut self.check.figures;
         figures.lookups += 1;
         figures.believed += u64::from(matches!(worth, Worth::Believed(_)));
-        Looked { record, worth, held: Some(held), failed: false }
+        Looked { record, worth, held: Some(held), promise, failed: false }
     }
 
     /// The swap that applies a change to what a record is taken for.
@@ -290,6 +289,7 @@ pub(super) async fn write(
                     sim.with(|state| state.swapped(at, subject, (swapped, &reply), &record, route));
                 match took {
                     Took::Counts(worth, held) => {
+                        sim.with(|state| state.say_kept(at, subject, &held, &worth));
                         return Some(Written { before, record, worth, held });
                     }
                     Took::Doubtful => return None,
@@ -302,6 +302,13 @@ pub(super) async fn write(
 }
 
 impl State {
+    fn say_kept(&mut self, at: usize, subject: usize, held: &BTreeSet<Rec>, worth: &Worth) {
+        let believed = matches!(worth, Worth::Believed(_));
+        self.check.trace.say(self.now, || {
+            format!("instance {at} keeps {held:?} of subject {subject}, believed: {believed}")
+        });
+    }
+
     fn swapped(
         &mut self,
         at: usize,
@@ -339,7 +346,7 @@ pub(super) async fn update(
     change: &Change,
     tips: &[Rec],
 ) -> Kept {
-    let down = sim.with(|state| state.instances[at].link.down);
+    let (life, down) = sim.with(|state| (state.instances[at].life, state.instances[at].link.down));
     let written = if down { None } else { write(sim, at, subject, change, tips).await };
     sim.with(|state| match written {
         Some(Written { before, record, worth, held }) => {
@@ -347,7 +354,14 @@ pub(super) async fn update(
             Kept { before, record, worth, held: Some(held), promise, failed: false }
         }
         None => {
-            let (before, record) = state.instances[at].link.put_off(subject, change, tips);
+            let (mut before, mut record) = (SessionToken::new(), SessionToken::new());
+            // Else nobody is left who could.
+            if state.instances[at].life == life {
+                state.check.trace.say(state.now, || {
+                    format!("instance {at} puts off {tips:?} of subject {subject}")
+                });
+                (before, record) = state.instances[at].link.put_off(subject, change, tips);
+            }
             let promise = state.here(at, u64::MAX, Corner::KeptInMemory);
             let worth = Worth::Unknown(Unbelieved::Lost);
             Kept { before, record, worth, held: None, promise, failed: true }

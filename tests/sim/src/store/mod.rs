@@ -54,6 +54,8 @@ pub(crate) struct Looked {
     pub(crate) worth: Worth,
     /// What the record was made of; `None`: the store of this world does not say.
     pub(crate) held: Option<BTreeSet<Rec>>,
+    /// To whom what is found is promised.
+    pub(crate) promise: Promise,
     /// There was no answer.
     pub(crate) failed: bool,
 }
@@ -135,7 +137,9 @@ impl State {
         let own = self.options.store.kind == StoreKind::Own;
         let held = own.then(|| held.unwrap_or_default());
         // Read after the lookup: what the store forgot before it is known by then.
-        Looked { record, worth: self.worth_told(at), held, failed: false }
+        let worth = self.worth_told(at);
+        let promise = self.promised(at, &worth);
+        Looked { record, worth, held, promise, failed: false }
     }
 
     fn updated(&mut self, at: usize, subject: usize, change: &Change, tips: &[Rec]) -> Kept {
