@@ -8,6 +8,9 @@ mod bounds;
 #[path = "store_redis/down.rs"]
 mod down;
 #[cfg(feature = "unsafe-guards")]
+#[path = "store_redis/grown.rs"]
+mod grown;
+#[cfg(feature = "unsafe-guards")]
 #[path = "store_redis/guarded.rs"]
 mod guarded;
 #[path = "store_redis/losses.rs"]

@@ -25,6 +25,14 @@ impl AnyStore {
             Self::Redis(_) => None,
         }
     }
+
+    /// As [`SharedStore::settled`]; one in this process always is.
+    pub async fn settled(&self) {
+        match self {
+            Self::Memory(_) => {}
+            Self::Redis(store) => store.settled().await,
+        }
+    }
 }
 
 impl TokenStore for AnyStore {

@@ -8,7 +8,7 @@ use tidegate::ports::{Stored, TokenStore};
 use tidegate::store::RedisSettings;
 use tidegate_core::guards::Guards;
 use tidegate_core::store_guard::Belief;
-use tidegate_lab::redis::{Group, Kind, Options, Server};
+use tidegate_lab::redis::{Group, Kind, Options};
 use tidegate_lab::wait::{LIMIT, until};
 
 use crate::stage::{self, belief, position, saw, single, subject};
@@ -18,8 +18,6 @@ const RECORDED_FIRST: u64 = 150;
 const SAMPLED_EARLY: u64 = 160;
 const RECORDED_LATE: u64 = 170;
 const LEADER_AT_LAST: u64 = 200;
-/// Lookups that let a barrier come: its writer looks twenty times a second.
-const LOOKUPS: usize = 20_000;
 
 fn fenced() -> Options {
     Options::new(Kind::Redis).min_replicas(1, 1)
@@ -132,32 +130,5 @@ async fn without_the_fence_the_barrier_misses_what_a_deposed_primary_still_took(
     assert_eq!((found, believed), (None, stage::barrier(LEADER_AT_LAST)), "170 is covered");
     let (found, believed) = split_brain_records(stage::without("fence")?).await?;
     assert_eq!((found, believed), (None, stage::barrier(SAMPLED_EARLY)), "170 was recorded");
-    Ok(())
-}
-
-/// A replica is attached to a store that was opened as one without; what lookups say then.
-async fn replica_is_attached(guards: Guards) -> Result<Belief> {
-    let primary = Server::start(Options::new(Kind::Redis)).await?;
-    let store = stage::open_with(single(&primary), guards).await?;
-    stage::believed(&store, 100).await?;
-    let _replica = Server::start(Options::new(Kind::Redis).replica_of(primary.address())).await?;
-    until("the replica is attached", LIMIT, || async {
-        Ok(primary.info().await?.number("connected_slaves")? == 1)
-    })
-    .await?;
-    // The first replica gives its primary a new name, a loss by itself: let a barrier come.
-    let mut last = Belief::Unknown;
-    for _ in 0..LOOKUPS {
-        store.sampled(stage::KEY, stage::sample(200));
-        last = belief(&store.lookup(subject(1)).await?);
-    }
-    Ok(last)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_replica_of_a_single_store_may_be_promoted_so_nothing_is_believed() -> Result<()> {
-    assert_eq!(replica_is_attached(Guards::on()).await?, Belief::Unknown);
-    let unguarded = replica_is_attached(stage::without("believed_lookup")?).await?;
-    assert_eq!(unguarded, stage::barrier(200), "a deposed primary would be believed");
     Ok(())
 }

@@ -133,6 +133,7 @@ const fn loss(cause: LossCause) -> &'static str {
             "it refused writes for a time, in which another server may have taken those of others"
         }
         LossCause::Undone => "a promotion was undone: it is an earlier server again",
+        LossCause::Told => "another instance saw it lose something",
     }
 }
 

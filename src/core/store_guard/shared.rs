@@ -64,6 +64,8 @@ pub enum LossCause {
     Refused,
     /// The generation is older than one seen before: a promotion was undone.
     Undone,
+    /// Another instance saw it, whatever it was.
+    Told,
 }
 
 /// What is to be announced.
@@ -73,6 +75,8 @@ pub enum News {
     Lost(LossCause),
     /// A barrier stands for all that was lost.
     Stands,
+    /// Both at once: between two answers another instance had to do with a loss.
+    LostAndStands(LossCause),
 }
 
 /// A generation to be written, if the key still holds what was seen.
@@ -274,15 +278,19 @@ impl SharedGuard {
         for (key, epoch, position) in generation.barriers() {
             barriers.set(key, (epoch, position), now, self.rules.d_max);
         }
-        let was_lost = matches!(self.state, State::Lost(_));
-        if let State::Stands(before) = &self.state {
-            barriers.keep_terms(&before.barriers);
-        }
+        let news = match &self.state {
+            State::Unheard => None,
+            State::Lost(_) => Some(News::Stands),
+            State::Stands(before) => {
+                barriers.keep_terms(&before.barriers);
+                lost_between(&before.generation, &generation).map(News::LostAndStands)
+            }
+        };
         self.samples.clear();
         let bytes = reply.generation.clone().unwrap_or_default();
         let barriers = Arc::new(barriers);
         self.state = State::Stands(Standing { since: now, bytes, generation, barriers });
-        was_lost.then_some(News::Stands)
+        news
     }
 
     fn lose(&mut self, reply: &Reply, cause: LossCause, now: Instant) -> Option<News> {
@@ -344,6 +352,12 @@ impl SharedGuard {
         matches!(self.state, State::Stands(_))
     }
 
+    /// Says whether a generation stands, and what its server takes is promised to nobody yet.
+    pub fn is_young(&self, now: Instant, guards: &Guards) -> bool {
+        let State::Stands(standing) = &self.state else { return false };
+        guards.believed_lookup() && !self.is_settled(standing.generation.server, now)
+    }
+
     /// When a fence ends that has not; `None`: none is up.
     pub fn fenced_until(&self, now: Instant, guards: &Guards) -> Option<Instant> {
         let State::Lost(lost) = &self.state else { return None };
@@ -379,4 +393,19 @@ impl SharedGuard {
             }
         }
     }
+}
+
+/// What was lost between two generations; `None`: the later one has barriers of more partitions,
+/// and says nothing else.
+fn lost_between(before: &Generation, next: &Generation) -> Option<LossCause> {
+    if next.server != before.server {
+        return Some(LossCause::OtherServer);
+    }
+    if next.evicted != before.evicted {
+        return Some(LossCause::Evicted);
+    }
+    let has = |barrier| next.barriers().any(|other| other == barrier);
+    let only_more =
+        before.barriers().all(has) && next.barriers().count() > before.barriers().count();
+    (!only_more).then_some(LossCause::Told)
 }

@@ -162,6 +162,33 @@ fn a_partition_without_a_leader_is_waited_for_and_then_gets_its_barrier_later() 
     assert_eq!(worth.belief(P, at(130 + D_MAX), &ON), Belief::Clear, "its term goes on");
 }
 
+#[test]
+fn a_loss_that_another_instance_dealt_with_between_two_answers_is_told_once() {
+    let causes = [
+        (generation(OLD, 3, 500), numbered(NEW, 2, 0, 900), Some(LossCause::OtherServer)),
+        (generation(OLD, 3, 500), numbered(OLD, 2, 4, 900), Some(LossCause::Evicted)),
+        (generation(OLD, 3, 500), numbered(OLD, 2, 3, 900), Some(LossCause::Told)),
+        // Flushed, while nobody wrote to the leader.
+        (generation(OLD, 3, 500), numbered(OLD, 2, 3, 500), Some(LossCause::Told)),
+        // A partition whose leader gave no sample before has its barrier now.
+        (
+            generation(OLD, 3, 500),
+            numbered(OLD, 2, 3, 500).with(Q, EPOCH, Lsn::new(70).into()),
+            None,
+        ),
+    ];
+    for (before, next, cause) in causes {
+        let mut store = guard(&[P, Q]);
+        let Generation { server, evicted, .. } = next;
+        told(&mut store, &reply(OLD, 3, Some(&before)), 5);
+        let stands = reply(server, evicted, Some(&next));
+        let (belief, news) = told(&mut store, &stands, 6);
+        assert_ne!(belief, Belief::Unknown, "{next:?}");
+        assert_eq!(news, cause.map(News::LostAndStands), "{next:?}");
+        assert_eq!(told(&mut store, &stands, 7).1, None, "once");
+    }
+}
+
 /// The belief in a store whose primary refuses writes once its replicas are behind.
 fn fenced() -> SharedGuard {
     let believed_for = Some(Duration::from_nanos(WINDOW));
@@ -187,11 +214,14 @@ fn believes(store: &mut SharedGuard, reply: &Reply, now: u64, guards: &Guards) -
 fn an_answer_is_believed_once_its_server_took_our_writes_for_a_window_and_while_it_does() {
     let mut store = fenced();
     let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
+    assert!(!store.is_young(at(4), &ON), "it was not heard of, so nothing is waited for");
     assert!(!believes(&mut store, &stands, 5, &ON), "nothing was written yet");
     writes(&mut store, OLD, 1..14);
     assert!(!believes(&mut store, &stands, 14 * SECOND, &ON), "it may be deposed since long");
+    assert!(store.is_young(at(14 * SECOND), &ON));
     writes(&mut store, OLD, 14..15);
     assert!(believes(&mut store, &stands, 14 * SECOND + 1, &ON));
+    assert!(!store.is_young(at(14 * SECOND + 1), &ON));
     assert!(believes(&mut store, &stands, 14 * SECOND + WINDOW, &ON));
     assert!(!believes(&mut store, &stands, 14 * SECOND + WINDOW + 1, &ON));
     #[cfg(feature = "unsafe-guards")]

@@ -242,6 +242,9 @@ impl Shared {
             // A server that was promoted has settings of its own.
             check::check(&quick, &self.settings).await?;
         }
+        // In a cluster one server may be gone, and the others must not wait for it; nor is a link
+        // dialled anew for each promotion. What keeps a deposed primary from being believed is read
+        // with the heartbeats, of every server before anything it says counts.
         let waiting = match self.settings.wait_replicas {
             0 => quick.clone(),
             _ => link().await?,

@@ -28,6 +28,8 @@ pub enum StoreEvent {
     Takes,
     /// The bytes of a record are none: its session is unknown until it is raised next.
     RecordMalformed,
+    /// It takes writes without a replica that may be promoted: nothing it says is believed.
+    Unfit,
 }
 
 /// Counts of one store since its start.
@@ -129,6 +131,9 @@ impl Announcer {
             StoreEvent::Reachable => tracing::info!(why, "the token store answers again"),
             StoreEvent::Refuses => tracing::warn!(why, "the token store refuses writes"),
             StoreEvent::Takes => tracing::info!(why, "the token store takes writes again"),
+            StoreEvent::Unfit => {
+                tracing::error!(why, "the token store must not be used as it is");
+            }
             StoreEvent::RecordMalformed => tracing::error!(
                 why,
                 "a record of the token store cannot be read; its session is unknown"

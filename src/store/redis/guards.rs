@@ -4,13 +4,13 @@
 //! a server is asked.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::guards::Guards;
 use tidegate_core::store_guard::{
-    LossCause, News, Reply, Server, SharedGuard, SharedRules, Unbelieved, Worth, Write,
+    LossCause, Needs, News, Replicas, Reply, Server, SharedGuard, SharedRules, Unbelieved, Worth,
+    Write,
 };
 use tidegate_core::token::ComponentKey;
 use tidegate_core::trail::Sample;
@@ -20,6 +20,7 @@ use super::events::{Announcer, StoreCount, StoreCounters, StoreEvent};
 use super::info::ServerInfo;
 use super::keys::Bucket;
 use crate::clock::{Clock, Instant};
+use crate::config::Redundancy;
 
 /// Servers that are remembered to have the scripts: more than any cluster of 64 buckets has.
 const SERVERS_MAX: usize = 256;
@@ -35,10 +36,8 @@ pub(super) struct Beliefs {
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
     clock: Clock,
-    /// It was opened without replicas: once one is attached, it may be promoted.
-    is_single: bool,
-    /// A replica was seen all the same.
-    has_grown: AtomicBool,
+    /// Whether servers need all of their replicas; `None`: nothing rests on that.
+    replicas: Option<Mutex<Replicas>>,
     /// Generations that are void and may still be there.
     pub(super) voids: Mutex<Vec<Void>>,
     /// A generation may have become due.
@@ -50,18 +49,23 @@ struct Part {
     guard: SharedGuard,
     /// Who answered last.
     server: Option<Server>,
-    refuses: bool,
+    /// Why it refused our last write.
+    refuses: Option<String>,
+    /// It takes writes without a replica that may be promoted: what an operator has to know.
+    unfit: Option<String>,
 }
 
 /// How the buckets stand.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Standing {
     /// Buckets for which no generation stands.
     pub(super) lost: usize,
     /// When the last fence ends.
     pub(super) fenced_until: Option<Instant>,
-    /// A server refuses writes.
-    pub(super) refuses: bool,
+    /// Why a server refuses writes.
+    pub(super) refuses: Option<String>,
+    /// Why a server must not be used as it is.
+    pub(super) unfit: Option<String>,
 }
 
 /// What a write is worth that a server took.
@@ -71,7 +75,7 @@ pub(super) enum Took {
     Counts,
     /// The server has not taken our writes for long enough: it may be deposed.
     Young,
-    /// Its replicas do not follow.
+    /// Its replicas do not follow, or it does without one of them.
     Behind,
 }
 
@@ -91,13 +95,13 @@ impl Beliefs {
     pub(super) fn new(
         buckets: usize,
         (rules, keys): (SharedRules, &[ComponentKey]),
-        (guards, is_single): (Guards, bool),
+        (guards, redundancy): (Guards, Redundancy),
         (announcer, counters): (&Arc<Announcer>, &Arc<StoreCounters>),
         clock: Clock,
     ) -> Self {
         let part = || {
             let guard = SharedGuard::new(rules, keys.to_vec());
-            Mutex::new(Part { guard, server: None, refuses: false })
+            Mutex::new(Part { guard, server: None, refuses: None, unfit: None })
         };
         Self {
             parts: (0..buckets).map(|_| part()).collect(),
@@ -107,8 +111,11 @@ impl Beliefs {
             announcer: Arc::clone(announcer),
             counters: Arc::clone(counters),
             clock,
-            is_single,
-            has_grown: AtomicBool::new(false),
+            replicas: match redundancy {
+                Redundancy::Single => Some(Mutex::new(Replicas::single(rules.recount))),
+                Redundancy::Fenced => Some(Mutex::new(Replicas::read(rules.recount))),
+                Redundancy::Async => None,
+            },
             voids: Mutex::default(),
             wake: Notify::new(),
         }
@@ -138,18 +145,82 @@ impl Beliefs {
         if let Some(news) = news {
             self.announce(news, bucket);
         }
-        if self.outgrows(info) { Worth::Unknown(Unbelieved::Deposed) } else { worth }
+        match self.needs(bucket, info) {
+            Needs::All => worth,
+            Needs::Unread | Needs::Fewer { .. } => Worth::Unknown(Unbelieved::Deposed),
+        }
     }
 
-    /// Says whether a replica is attached to a store that was opened without: nothing fences its
-    /// primary when that one is promoted.
-    fn outgrows(&self, info: &ServerInfo) -> bool {
-        let outgrows = self.is_single && self.guards.believed_lookup() && !info.lags.is_empty();
-        if self.has_grown.swap(outgrows, Ordering::Relaxed) != outgrows && outgrows {
-            let why = "a replica is attached to a `single` store: restart Tidegate to check it";
-            self.announcer.tell(StoreEvent::Refuses, why);
+    /// Notes what a server said of how many replicas it needs to take a write, and of their lag in
+    /// seconds; `None`: it does not tell.
+    pub(super) fn needs_replicas(&self, info: &ServerInfo, told: Option<(u64, u64)>) {
+        let (Some(replicas), Some(window)) = (&self.replicas, self.rules.believed_for) else {
+            return;
+        };
+        let needed = match told {
+            // Fence and belief are as long as the lag of the start needs.
+            Some((_, lag)) if lag == 0 || lag > window.as_secs() => 0,
+            Some((needed, _)) => needed,
+            None => u64::from(info.needs_replicas),
+        };
+        lock(replicas).needs(info.server, needed, self.clock.now());
+    }
+
+    /// Whether heartbeats have to ask for that: a server that was promoted has settings of its own,
+    /// and they can be changed while it runs.
+    pub(super) const fn asks_for_needs(&self) -> bool {
+        self.rules.believed_for.is_some()
+    }
+
+    /// Says whether a primary takes writes only with all replicas it ever had; if not, nothing
+    /// keeps it from taking them while one is promoted.
+    fn needs(&self, bucket: Bucket, info: &ServerInfo) -> Needs {
+        let Some(replicas) = self.replicas.as_ref().filter(|_| self.guards.believed_lookup())
+        else {
+            return Needs::All;
+        };
+        if !info.is_primary {
+            return Needs::All;
         }
-        outgrows
+        // Those that it has not heard of for longer are of no use to it.
+        let attached = match self.rules.believed_for {
+            Some(window) => info.replicas_within(window.as_secs()),
+            None => info.lags.len(),
+        };
+        let attached = u64::try_from(attached).unwrap_or(u64::MAX);
+        let needs = lock(replicas).attached(info.server, attached, self.clock.now());
+        let unfit = match needs {
+            Needs::All | Needs::Unread => None,
+            Needs::Fewer { needed, of } => Some(self.unfit(needed, of)),
+        };
+        let Some(mut part) = self.part(bucket) else { return needs };
+        if unfit.is_some() {
+            part.guard.refused();
+        }
+        let before = std::mem::replace(&mut part.unfit, unfit.clone());
+        drop(part);
+        match (before, unfit) {
+            (None, Some(why)) => self.announcer.tell(StoreEvent::Unfit, &why),
+            (Some(_), None) => {
+                self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        needs
+    }
+
+    fn unfit(&self, needed: u64, of: u64) -> String {
+        match self.rules.believed_for {
+            None => "a replica was attached to a `single` store and may be promoted: restart \
+                     Tidegate to check it"
+                .to_owned(),
+            Some(window) => format!(
+                "it takes writes with {needed} of {of} replicas, so one may be promoted unseen: \
+                 set `min-replicas-to-write` to {of}, with a `min-replicas-max-lag` of at most \
+                 {}, or restart Tidegate",
+                window.as_secs()
+            ),
+        }
     }
 
     fn announce(&self, news: News, bucket: Bucket) {
@@ -161,6 +232,11 @@ impl Beliefs {
                 self.wake.notify_waiters();
             }
             News::Stands => self.announcer.tell(StoreEvent::Stands, &why),
+            News::LostAndStands(cause) => {
+                self.counters.add(StoreCount::Losses, 1);
+                self.announcer.tell(StoreEvent::Lost(cause), &why);
+                self.announcer.tell(StoreEvent::Stands, &why);
+            }
         }
     }
 
@@ -180,28 +256,32 @@ impl Beliefs {
             self.refused(bucket, "replicas are behind `min-replicas-max-lag`");
             return Took::Behind;
         }
+        let needs = self.needs(bucket, info);
+        if let Needs::Fewer { .. } = needs {
+            return Took::Behind;
+        }
         let Some(mut part) = self.part(bucket) else { return Took::Young };
         let taken = part.guard.accepted(info.server, sent_at, self.clock.now(), &self.guards);
-        let refused = std::mem::replace(&mut part.refuses, false);
+        let refused = part.refuses.take();
         drop(part);
         if let Some((news, bytes)) = taken.void {
             self.announce(news, bucket);
             lock(&self.voids).push(Void { bucket, bytes });
             self.wake.notify_waiters();
         }
-        if refused {
+        if refused.is_some() {
             self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
         }
-        if taken.is_settled { Took::Counts } else { Took::Young }
+        if taken.is_settled && needs == Needs::All { Took::Counts } else { Took::Young }
     }
 
     /// Notes that a server refused a write of ours.
     pub(super) fn refused(&self, bucket: Bucket, why: &str) {
         let Some(mut part) = self.part(bucket) else { return };
-        let refused = std::mem::replace(&mut part.refuses, true);
+        let refused = part.refuses.replace(why.to_owned());
         part.guard.refused();
         drop(part);
-        if !refused {
+        if refused.is_none() {
             self.announcer.tell(StoreEvent::Refuses, why);
         }
     }
@@ -277,11 +357,30 @@ impl Beliefs {
         for part in &self.parts {
             let part = lock(part);
             standing.lost += usize::from(!part.guard.stands());
-            standing.refuses |= part.refuses;
+            standing.refuses = standing.refuses.or_else(|| part.refuses.clone());
+            standing.unfit = standing.unfit.or_else(|| part.unfit.clone());
             let ends = part.guard.fenced_until(now, &self.guards);
             standing.fenced_until = standing.fenced_until.max(ends);
         }
         standing
+    }
+
+    /// Whether what a server takes may be promised to nobody only because it was not heard of for
+    /// long enough.
+    pub(super) fn are_young(&self) -> bool {
+        let now = self.clock.now();
+        self.parts.iter().any(|part| {
+            let part = lock(part);
+            part.server.is_none()
+                || part.refuses.is_none()
+                    && part.unfit.is_none()
+                    && part.guard.is_young(now, &self.guards)
+        })
+    }
+
+    /// For how long they are, at most, while nothing else is wrong.
+    pub(super) fn settles_within(&self) -> Duration {
+        self.rules.believed_for.map_or(Duration::ZERO, |window| window + self.rules.recount)
     }
 
     /// How often each server must take a write of ours so that its answers are believed.

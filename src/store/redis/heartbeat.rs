@@ -3,6 +3,7 @@
 //! A server is believed while it takes our writes: where nobody records anything, the removal of a
 //! key that never exists is such a write.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ use super::record::Held;
 /// How soon a generation that is due is written, where nobody says that it is: a fence ends by
 /// itself.
 const TICK: Duration = Duration::from_millis(50);
+
+/// How many replicas a server needs to take a write, and heard of within how many seconds.
+const NEEDS: &str = "min-replicas-to-write";
+const NEEDS_LAG: &str = "min-replicas-max-lag";
 
 impl Inner {
     /// Keeps one bucket believed, until it is aborted.
@@ -50,16 +55,24 @@ impl Inner {
     }
 
     async fn beat_once(&self, bucket: Bucket) -> Result<(), CallError> {
-        let mut asks = Pipeline::with_capacity(3);
+        let asks_for_needs = self.beliefs.asks_for_needs();
+        let mut asks = Pipeline::with_capacity(4);
         asks.cmd("DEL").arg(self.layout.nothing(bucket));
         asks.cmd("GET").arg(self.layout.generation(bucket));
+        if asks_for_needs {
+            asks.cmd("CONFIG").arg("GET").arg(NEEDS).arg(NEEDS_LAG);
+        }
         asks.cmd("INFO").arg("replication").arg("stats");
         let sent_at = self.clock.now();
-        let answers = self.client.ask(bucket, Lane::Quick, &asks).await?;
+        let mut answers = self.client.ask(bucket, Lane::Quick, &asks).await?;
+        let needs = (asks_for_needs && answers.len() == 4).then(|| answers.remove(2));
         let Ok([removed, generation, info]) = <[Value; 3]>::try_from(answers) else {
             return Err(senseless());
         };
         let info = ServerInfo::read(&info).ok_or_else(senseless)?;
+        if let Some(needs) = needs {
+            self.beliefs.needs_replicas(&info, settings(needs));
+        }
         let generation = held(generation).ok_or_else(senseless)?;
         let refusal = super::client::refusal(std::slice::from_ref(&removed));
         match &refusal {
@@ -87,4 +100,10 @@ impl Inner {
             }
         }
     }
+}
+
+/// The two settings, as `CONFIG GET` shows them; `None` where it may not be asked.
+fn settings(answer: Value) -> Option<(u64, u64)> {
+    let pairs = redis::from_redis_value::<BTreeMap<String, u64>>(answer).ok()?;
+    Some((*pairs.get(NEEDS)?, *pairs.get(NEEDS_LAG)?))
 }

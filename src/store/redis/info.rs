@@ -17,6 +17,8 @@ pub(super) struct ServerInfo {
     pub(super) evicted: u64,
     /// The lag of each replica that is attached, in seconds.
     pub(super) lags: Vec<u64>,
+    /// It takes writes with replicas alone, of which it says neither how many nor how far.
+    pub(super) needs_replicas: bool,
 }
 
 impl ServerInfo {
@@ -34,17 +36,19 @@ impl ServerInfo {
     /// Reads the lines of `INFO`; `None` if they name no server.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (mut server, mut is_primary, mut evicted) = (None, false, 0);
-        let mut lags = Vec::new();
+        let (mut lags, mut needs_replicas) = (Vec::new(), false);
         for line in text.lines() {
             let Some((name, value)) = line.trim_end().split_once(':') else { continue };
             match name {
                 "master_replid" => server = Server::parse(value),
                 "role" => is_primary = value == "master",
                 "evicted_keys" => evicted = value.parse().ok()?,
+                // Only shown where both settings are in force.
+                "min_slaves_good_slaves" => needs_replicas = true,
                 _ => lags.extend(lag(name, value)),
             }
         }
-        Some(Self { server: server?, is_primary, evicted, lags })
+        Some(Self { server: server?, is_primary, evicted, lags, needs_replicas })
     }
 
     /// Replicas that were heard of within the last `seconds`.
@@ -88,6 +92,9 @@ mod tests {
         assert!(info.is_primary);
         assert_eq!((info.evicted, info.lags.as_slice()), (7, [0, 11].as_slice()));
         assert_eq!((info.replicas_within(10), info.replicas_within(11)), (1, 2));
+        assert!(!info.needs_replicas, "it takes writes alone");
+        let needs = format!("{text}min_slaves_good_slaves:2\r\n");
+        assert!(ServerInfo::parse(&needs).is_some_and(|info| info.needs_replicas));
     }
 
     #[test]

@@ -44,7 +44,6 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
-use crate::config::Redundancy;
 use crate::ports::{Kept, Looked, StoreError, SubjectKey, TokenStore};
 
 pub use check::{CheckError, Checked, survey};
@@ -123,7 +122,7 @@ impl RedisStore {
             beliefs: guards::Beliefs::new(
                 buckets,
                 (rules, keys),
-                (guards, checked.redundancy == Redundancy::Single),
+                (guards, checked.redundancy),
                 told,
                 clock,
             ),

@@ -44,7 +44,8 @@ pub struct RedisSettings {
     pub cluster: String,
     /// The gate's bound: so long a barrier stands.
     pub d_max: Duration,
-    /// A record that is neither looked up nor changed for so long expires. At least twice `d_max`.
+    /// A record expires so long after it was last written, however often it is looked up. At least
+    /// twice `d_max`.
     pub lifetime: Duration,
     /// Subjects whose changes may wait for a server that cannot be reached.
     pub pending_records: usize,

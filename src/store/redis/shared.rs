@@ -33,6 +33,9 @@ use crate::ports::{
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest: an operator who has put a server right waits no longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often a start looks whether it may go on, and for how much longer than its servers need.
+const STEP: Duration = Duration::from_millis(20);
+const SETTLES_LATE: Duration = Duration::from_secs(2);
 /// Changes that are handed over to a store that was opened, at once.
 const HANDED_OVER: usize = 64;
 
@@ -125,6 +128,19 @@ impl SharedStore {
             return Err(FactError { place, text: self.shared.closed().to_string() });
         };
         store.exchange_facts(partition, nodes, own).await
+    }
+
+    /// Waits until what is recorded may be promised to everybody, where nothing but time is missing
+    /// for that: its servers must have taken writes of this instance for a while. Bounded; a store
+    /// that does not answer, has lost something, or refuses is not waited for.
+    pub async fn settled(&self) {
+        let (opened, clock) = (&self.shared.opened, self.shared.clock);
+        let Some(RedisStore { inner, .. }) = opened.get() else { return };
+        let waited_at = clock.now() + inner.beliefs.settles_within() + SETTLES_LATE;
+        let is_young = || inner.client.down().is_none() && inner.beliefs.are_young();
+        while is_young() && clock.now() < waited_at {
+            clock.sleep_until(clock.now() + STEP).await;
+        }
     }
 }
 
@@ -274,6 +290,7 @@ impl Shared {
     }
 
     fn pass_on(&self, event: StoreEvent) {
+        let mut why = String::new();
         let what = match event {
             StoreEvent::Lost(cause) => StoreHappening::Lost(cause),
             StoreEvent::Stands => StoreHappening::Stands,
@@ -282,8 +299,14 @@ impl Shared {
             StoreEvent::Refuses => StoreHappening::Refuses,
             StoreEvent::Takes => StoreHappening::Takes,
             StoreEvent::RecordMalformed => StoreHappening::RecordMalformed,
+            StoreEvent::Unfit => {
+                let unfit =
+                    self.opened.get().and_then(|store| store.inner.beliefs.standing().unfit);
+                why = unfit.unwrap_or_default();
+                StoreHappening::Unfit
+            }
         };
-        self.tell(what, String::new());
+        self.tell(what, why);
     }
 
     /// Why there is no answer before it is open.
@@ -318,15 +341,20 @@ impl Shared {
         let condition = match &down {
             _ if foreign.is_some() => StoreCondition::Unfit,
             Some(_) => StoreCondition::Unreachable,
+            None if standing.unfit.is_some() => StoreCondition::Unfit,
             None if standing.lost > 0 => StoreCondition::Lost,
-            None if standing.refuses => StoreCondition::Refuses,
+            None if standing.refuses.is_some() => StoreCondition::Refuses,
             None => StoreCondition::Well,
         };
         StoreStatus {
             version: checked.version.clone(),
             redundancy: checked.redundancy.to_string(),
             condition,
-            problem: foreign.or(down).unwrap_or_default(),
+            problem: [foreign, down, standing.unfit, standing.refuses]
+                .into_iter()
+                .flatten()
+                .next()
+                .unwrap_or_default(),
             fenced_until: standing.fenced_until,
             lost_parts: (standing.lost, store.inner.layout.buckets().count()),
             pending: (waiting + counters.get(StoreCount::Pending), limit),
