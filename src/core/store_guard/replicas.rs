@@ -70,7 +70,7 @@ impl Replicas {
 
     /// Takes in how many replicas a server shows `now`; says whether it needs all that it ever had.
     pub fn attached(&mut self, server: Server, attached: u64, now: Instant) -> Needs {
-        let (is_single, settled_after) = (self.is_single, self.settled_after);
+        let settled_after = self.settled_after;
         let seen = self.seen(server, now);
         let (since, fewest) = seen.more.unwrap_or((now, attached));
         let fewest = fewest.min(attached);
@@ -82,7 +82,7 @@ impl Replicas {
             seen.more = None;
         }
         let of = seen.most.max(attached);
-        match seen.needed.or(is_single.then_some(0)) {
+        match seen.needed {
             None => Needs::Unread,
             Some(needed) if needed >= of => Needs::All,
             Some(needed) => Needs::Fewer { needed, of },
@@ -99,7 +99,8 @@ impl Replicas {
                 self.servers.remove(&oldest);
             }
         }
-        let new = Seen { needed: None, most: 0, more: None, seen_at: now };
+        let needed = self.is_single.then_some(0);
+        let new = Seen { needed, most: 0, more: None, seen_at: now };
         let seen = self.servers.entry(key).or_insert(new);
         seen.seen_at = now;
         seen
