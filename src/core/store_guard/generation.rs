@@ -11,6 +11,7 @@
 
 use thiserror::Error;
 
+use crate::instant::Instant;
 use crate::lineage::Epoch;
 use crate::position::Position;
 use crate::token::{BodyError, BodyLimits, Component, ComponentKey, Mark, SessionToken};
@@ -74,6 +75,14 @@ impl Generation {
     /// A generation without barriers.
     pub const fn new(server: Server, number: u64, evicted: u64) -> Self {
         Self { server, number, evicted, barriers: SessionToken::new() }
+    }
+
+    /// One that vouches for no server, and is like no other: where it is gone, more may be.
+    pub fn of_nobody(now: Instant, number: u64, evicted: u64) -> Self {
+        let mut server = [0; SERVER_BYTES];
+        let place = server.iter_mut().zip(now.as_nanos().to_le_bytes());
+        place.for_each(|(byte, value)| *byte = value);
+        Self::new(Server(server), number, evicted)
     }
 
     /// The same with one barrier more.

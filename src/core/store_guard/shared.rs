@@ -139,6 +139,9 @@ struct Lost {
     number: u64,
     /// What the key holds, which is void.
     void: Option<Vec<u8>>,
+    /// Since when the key is known to hold that. What it held before may have gone together with
+    /// records that came after a sample.
+    seen_at: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -147,6 +150,14 @@ struct Standing {
     bytes: Vec<u8>,
     generation: Generation,
     barriers: Arc<Barriers>,
+}
+
+impl Lost {
+    /// Says whether the key holds nothing: then another loss would leave no trace, and something
+    /// must be there before a sample counts.
+    const fn must_fill(&self, guards: &Guards) -> bool {
+        self.void.is_none() && guards.generation()
+    }
 }
 
 impl SharedGuard {
@@ -297,15 +308,20 @@ impl SharedGuard {
         if let State::Lost(lost) = &mut self.state
             && (lost.server, lost.evicted) == (reply.server, reply.evicted)
         {
-            // What came since is covered by the barrier, which is still to be sampled.
-            lost.void.clone_from(&reply.generation);
+            // What came since is covered by the barrier, which is still to be sampled: after what
+            // emptied the key, or filled it.
+            if lost.void != reply.generation {
+                lost.void.clone_from(&reply.generation);
+                lost.seen_at = now;
+                self.samples.clear();
+            }
             lost.number = self.number;
             return None;
         }
         let (server, evicted, number) = (reply.server, reply.evicted, self.number);
         self.samples.clear();
         let void = reply.generation.clone();
-        self.state = State::Lost(Lost { at: now, server, evicted, number, void });
+        self.state = State::Lost(Lost { at: now, server, evicted, number, void, seen_at: now });
         Some(News::Lost(cause))
     }
 
@@ -318,7 +334,7 @@ impl SharedGuard {
         let number = self.number;
         self.samples.clear();
         let void = Some(bytes.clone());
-        self.state = State::Lost(Lost { at: now, server, evicted, number, void });
+        self.state = State::Lost(Lost { at: now, server, evicted, number, void, seen_at: now });
         Some((News::Lost(cause), bytes))
     }
 
@@ -330,7 +346,8 @@ impl SharedGuard {
         }
         match &self.state {
             State::Unheard => None,
-            State::Lost(lost) => Some(self.fence_end(lost, guards)),
+            State::Lost(lost) if lost.must_fill(guards) => None,
+            State::Lost(lost) => Some(self.fence_end(lost, guards).max(lost.seen_at)),
             State::Stands(standing) => (!standing.barriers.has(key)).then_some(standing.since),
         }
     }
@@ -373,6 +390,10 @@ impl SharedGuard {
         };
         match &self.state {
             State::Unheard => None,
+            State::Lost(lost) if lost.must_fill(guards) => {
+                let generation = Generation::of_nobody(now, self.number + 1, lost.evicted);
+                Some(Write { expected: None, generation })
+            }
             State::Lost(lost) => {
                 let end = self.fence_end(lost, guards);
                 let all = self.keys.iter().all(|key| self.samples.contains_key(key));

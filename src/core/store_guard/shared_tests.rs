@@ -71,6 +71,17 @@ fn told(store: &mut SharedGuard, reply: &Reply, now: u64) -> (Belief, Option<New
     (worth.belief(P, at(now), &ON), news)
 }
 
+/// An empty store is heard of, and what fills its key; what it answers then.
+fn filled(store: &mut SharedGuard, evicted: u64, now: u64) -> Reply {
+    told(store, &reply(OLD, evicted, None), now);
+    assert_eq!(store.wants_sample(P, &ON), None, "another loss would not be seen");
+    let write = store.due(at(now), &ON).expect("it is due at once");
+    assert_eq!((write.expected, write.generation.barriers().count()), (None, 0));
+    let filled = reply(OLD, evicted, Some(&write.generation));
+    assert_eq!(told(store, &filled, now), (Belief::Unknown, None), "it vouches for nobody");
+    filled
+}
+
 #[test]
 fn a_store_without_a_generation_is_lost_until_a_barrier_sampled_after_the_fence_is_written() {
     let mut store = guard(&[P]);
@@ -78,12 +89,14 @@ fn a_store_without_a_generation_is_lost_until_a_barrier_sampled_after_the_fence_
     let lost = Some(News::Lost(LossCause::NoGeneration));
     assert_eq!(told(&mut store, &empty, 5), (Belief::Unknown, lost));
     assert_eq!(told(&mut store, &empty, 6), (Belief::Unknown, None), "it is told once");
+    let filled = filled(&mut store, 0, 6);
     assert_eq!(store.wants_sample(P, &ON), Some(at(5 + FENCE)));
     store.sampled(P, sample(5 + FENCE, 400), &ON);
     assert_eq!(store.due(at(110), &ON), None, "it was sent within the fence");
     store.sampled(P, sample(6 + FENCE, 500), &ON);
     let write = store.due(at(110), &ON).expect("the fence is over and the barrier is there");
-    assert_eq!((write.expected, &write.generation), (None, &generation(OLD, 0, 500)));
+    let expected = numbered(OLD, 2, 0, 500);
+    assert_eq!((write.expected, &write.generation), (filled.generation, &expected));
 
     let stands = reply(OLD, 0, Some(&write.generation));
     assert_eq!(told(&mut store, &stands, 112), (barrier(500), Some(News::Stands)));
@@ -120,30 +133,60 @@ fn a_promoted_replica_an_eviction_and_bytes_that_are_none_are_losses() {
         assert_eq!(told(&mut store, &good, 5).0, barrier(500));
         let news = Some(News::Lost(cause));
         assert_eq!(told(&mut store, &reply, 6), (Belief::Unknown, news), "{reply:?}");
-        let write = {
-            store.sampled(P, sample(7 + FENCE, 900), &ON);
-            store.due(at(7 + FENCE), &ON).expect("it is due")
-        };
+        let is_empty = reply.generation.is_none();
+        let reply = if is_empty { filled(&mut store, 3, 6) } else { reply };
+        store.sampled(P, sample(7 + FENCE, 900), &ON);
+        let write = store.due(at(7 + FENCE), &ON).expect("it is due");
         assert_eq!(write.expected, reply.generation);
-        assert_eq!(write.generation, numbered(reply.server, 2, reply.evicted, 900));
+        let number = if is_empty { 3 } else { 2 };
+        assert_eq!(write.generation, numbered(reply.server, number, reply.evicted, 900));
     }
 }
 
 #[test]
 fn a_second_loss_starts_the_fence_anew() {
     let mut store = guard(&[P]);
-    told(&mut store, &reply(OLD, 0, None), 5);
+    filled(&mut store, 0, 5);
     store.sampled(P, sample(106, 500), &ON);
     let (_, news) = told(&mut store, &reply(OLD, 1, None), 107);
     assert_eq!(news, Some(News::Lost(LossCause::NoGeneration)));
+    filled(&mut store, 1, 107);
     assert_eq!(store.due(at(150), &ON), None);
     assert_eq!(store.fenced_until(at(150), &ON), Some(at(107 + FENCE)));
 }
 
 #[test]
+fn a_store_that_is_emptied_again_before_its_barrier_is_written_needs_a_later_one() {
+    let mut store = guard(&[P]);
+    filled(&mut store, 0, 5);
+    store.sampled(P, sample(106, 500), &ON);
+    assert!(store.due(at(106), &ON).is_some());
+    // Something was recorded, and it is flushed before that is written.
+    filled(&mut store, 0, 108);
+    assert_eq!(store.due(at(109), &ON), None, "the sample is older than what was lost");
+    assert_eq!(store.wants_sample(P, &ON), Some(at(108)));
+    store.sampled(P, sample(109, 700), &ON);
+    let write = store.due(at(109), &ON).expect("it is due");
+    assert_eq!(write.generation, numbered(OLD, 3, 0, 700));
+}
+
+#[test]
+fn a_store_that_is_emptied_while_an_older_generation_is_void_needs_a_later_barrier_too() {
+    let mut store = guard(&[P]);
+    let before = reply(NEW, 0, Some(&generation(OLD, 0, 500)));
+    told(&mut store, &before, 5);
+    store.sampled(P, sample(106, 600), &ON);
+    told(&mut store, &reply(NEW, 0, None), 107);
+    let write = store.due(at(107), &ON).expect("it is filled first");
+    assert_eq!((write.expected, write.generation.barriers().count()), (None, 0));
+    told(&mut store, &reply(NEW, 0, Some(&write.generation)), 108);
+    assert_eq!(store.due(at(109), &ON), None, "the sample is older than what was lost");
+}
+
+#[test]
 fn a_partition_without_a_leader_is_waited_for_and_then_gets_its_barrier_later() {
     let mut store = guard(&[P, Q]);
-    told(&mut store, &reply(OLD, 0, None), 5);
+    filled(&mut store, 0, 5);
     store.sampled(P, sample(106, 500), &ON);
     assert_eq!(store.due(at(5 + FENCE + GRACE - 1), &ON), None);
     let write = store.due(at(5 + FENCE + GRACE), &ON).expect("it is waited for no longer");
