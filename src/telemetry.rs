@@ -291,6 +291,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"), "{text}");
         has(&text, "tidegate_calls_shed_total 0");
         has(&text, "tidegate_parked_waits{partition=\"main\"} 0");
+        has(&text, "tidegate_beside_other_instances{partition=\"main\"} 0");
     }
 
     #[test]

@@ -293,6 +293,7 @@ impl<F: FactStore> PartitionTask<F> {
         if leads || !look.others.is_empty() {
             let key = self.partition.snapshot().key;
             let beside_others = taker.looked(key, look, leads);
+            self.telemetry.beside_others(beside_others);
             foreign::report(&self.info, &self.feed, beside_others, &look.others);
         }
     }

@@ -83,6 +83,7 @@ pub(super) struct Families {
     fallbacks: Family<AdmissionLabels, Counter>,
     cap: Family<PartitionLabels, Gauge>,
     parked: Family<PartitionLabels, Gauge>,
+    beside_others: Family<PartitionLabels, Gauge>,
     losses: Family<LossLabels, Counter>,
     crossed: Family<PartitionLabels, Counter>,
     ends: Family<AgreementLabels, Counter>,
@@ -104,6 +105,7 @@ impl Families {
             fallbacks: Family::default(),
             cap: Family::default(),
             parked: Family::default(),
+            beside_others: Family::default(),
             losses: Family::default(),
             crossed: Family::default(),
             ends: Family::default(),
@@ -142,31 +144,36 @@ impl Families {
             families.cap.clone(),
         );
         registry.register("parked_waits", "Reads that wait now", families.parked.clone());
+        registry.register(
+            "beside_other_instances",
+            "1 while another instance is connected, and each keeps its records in its own memory",
+            families.beside_others.clone(),
+        );
         families.register_failovers(registry);
+        families.register_nodes(registry);
+        families
+    }
+
+    fn register_nodes(&self, registry: &mut Registry) {
         registry.register_with_unit(
             "replica_lag",
             "Log between the leader's position and the node's; NaN when unknown",
             Unit::Bytes,
-            families.lag_bytes.clone(),
+            self.lag_bytes.clone(),
         );
         registry.register_with_unit(
             "replica_lag",
             "Upper estimate of how old the node's state is; NaN when unknown",
             Unit::Seconds,
-            families.lag_seconds.clone(),
+            self.lag_seconds.clone(),
         );
         registry.register_with_unit(
             "view_age",
             "Age of what was last seen of the node; NaN when it was never seen",
             Unit::Seconds,
-            families.view_age.clone(),
+            self.view_age.clone(),
         );
-        registry.register(
-            "polls",
-            "Polls of the node by what became of them",
-            families.polls.clone(),
-        );
-        families
+        registry.register("polls", "Polls of the node by what became of them", self.polls.clone());
     }
 
     fn register_failovers(&self, registry: &mut Registry) {
@@ -217,6 +224,7 @@ struct Resolved {
     fallbacks: Table<Counter>,
     cap: Gauge,
     parked: Gauge,
+    beside_others: Gauge,
     losses: Table<Counter>,
     crossed: Counter,
     deposed: Counter,
@@ -228,6 +236,7 @@ impl PartitionTelemetry {
         let labels = PartitionLabels { partition: Arc::clone(&name) };
         let cap = telemetry.0.families.cap.get_or_create_owned(&labels);
         let parked = telemetry.0.families.parked.get_or_create_owned(&labels);
+        let beside_others = telemetry.0.families.beside_others.get_or_create_owned(&labels);
         let crossed = telemetry.0.families.crossed.get_or_create_owned(&labels);
         let deposed = telemetry.0.families.deposed.get_or_create_owned(&labels);
         Self(Arc::new(Resolved {
@@ -239,6 +248,7 @@ impl PartitionTelemetry {
             fallbacks: Table::new(Admission::ALL.len()),
             cap,
             parked,
+            beside_others,
             losses: Table::new(NoticeKind::ALL.len()),
             crossed,
             deposed,
@@ -345,6 +355,11 @@ impl PartitionTelemetry {
     /// Reports how many reads wait.
     pub fn parked(&self, waits: usize) {
         self.0.parked.set(i64::try_from(waits).unwrap_or(i64::MAX));
+    }
+
+    /// Reports whether other instances count as being there, of which each has its own records.
+    pub fn beside_others(&self, are_there: bool) {
+        self.0.beside_others.set(i64::from(are_there));
     }
 
     /// The metrics of one of its nodes. Ask once and keep it.
