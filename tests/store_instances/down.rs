@@ -160,6 +160,29 @@ async fn a_redis_that_comes_up_wrong_is_an_alarm_until_it_is_put_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_comes_back_wrong_is_an_alarm_until_it_is_put_right() {
+    let stage = Stage::set().await;
+    let redis = Server::start(Options::new(Kind::Redis)).await.expect("a server starts");
+    let a = stage.instance(&redis, "").await;
+    a.until_store(Condition::Well).await;
+    let mut told = a.watch().await;
+    redis.set("maxmemory-policy", "allkeys-lru").await.expect("it is set");
+    redis.tell(&["CONFIG", "REWRITE"]).await.expect("it is kept");
+    redis.stop().await.expect("it ends");
+    told.until(Befell::Unreachable).await;
+    redis.start_again().await.expect("it starts");
+    let cause = told.until(Befell::Unfit).await;
+    assert!(cause.contains("`maxmemory-policy` is allkeys-lru"), "{cause}");
+    a.until_store(Condition::Unfit).await;
+    let alarms = a.alarms().await;
+    assert!(alarms[0].starts_with("STORE_UNFIT: "), "{alarms:?}");
+    assert!(alarms[0].contains("set it to noeviction"), "{alarms:?}");
+    redis.set("maxmemory-policy", "noeviction").await.expect("it is put right");
+    told.until(Befell::Reachable).await;
+    a.until_store(Condition::Well).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_redis_is_refused_at_the_start_in_one_line() {
     let stage = Stage::set().await;
     let options = Options::new(Kind::Redis).max_memory(50_000_000, "volatile-lru");

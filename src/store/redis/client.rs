@@ -100,6 +100,8 @@ struct Shared {
     parts: Vec<Part>,
     wake: Notify,
     doubted: ArcSwapOption<String>,
+    /// Why the server that was found last must not be used.
+    unfit: ArcSwapOption<String>,
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
     clock: Clock,
@@ -149,6 +151,7 @@ impl Client {
             parts: parts.collect(),
             wake: Notify::new(),
             doubted: ArcSwapOption::empty(),
+            unfit: ArcSwapOption::empty(),
             announcer: Arc::clone(announcer),
             counters: Arc::clone(counters),
             clock,
@@ -216,6 +219,11 @@ impl Client {
         }
     }
 
+    /// Why the server that was found last must not be used, and is not.
+    pub(super) fn unfit(&self) -> Option<String> {
+        self.shared.unfit.load().as_deref().cloned()
+    }
+
     /// Why calls to some bucket fail at once; `None`: they do not.
     pub(super) fn down(&self) -> Option<String> {
         let down = self.shared.parts.iter().find_map(|part| part.down.load_full());
@@ -230,6 +238,28 @@ impl Drop for Client {
 }
 
 impl Shared {
+    /// Takes the server to use anew; one that must not be used is told of, once for each reason.
+    async fn dial_again(&self) {
+        let unfit = match self.dial().await {
+            Ok(links) => {
+                self.links.store(Some(Arc::new(links)));
+                None
+            }
+            Err(error @ CheckError::Refused { .. }) => Some(error.to_string()),
+            Err(error @ CheckError::Unreachable { .. }) => {
+                tracing::debug!(%error, "the token store is still down");
+                None
+            }
+        };
+        let before = self.unfit.load_full();
+        if let Some(why) = &unfit
+            && before.as_deref() != Some(why)
+        {
+            self.announcer.tell(StoreEvent::Unfit, why);
+        }
+        self.unfit.store(unfit.map(Arc::new));
+    }
+
     /// Connects anew, to a server that is as the first one was.
     async fn dial(&self) -> Result<Links, CheckError> {
         let link = || async {

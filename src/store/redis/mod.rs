@@ -153,6 +153,15 @@ impl RedisStore {
         &self.checked
     }
 
+    /// Why its servers must not be used as they are.
+    fn unfit(&self) -> Option<String> {
+        let standing = self.inner.beliefs.standing();
+        // One that was found and not taken matters while the one that is used is of no use.
+        let is_useless = self.inner.client.down().is_some() || standing.refuses.is_some();
+        let found = self.inner.client.unfit().filter(|_| is_useless);
+        found.or(standing.unfit)
+    }
+
     /// What befalls it from now on.
     pub fn events(&self) -> broadcast::Receiver<StoreEvent> {
         self.inner.announcer.listen()

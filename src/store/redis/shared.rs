@@ -300,9 +300,7 @@ impl Shared {
             StoreEvent::Takes => StoreHappening::Takes,
             StoreEvent::RecordMalformed => StoreHappening::RecordMalformed,
             StoreEvent::Unfit => {
-                let unfit =
-                    self.opened.get().and_then(|store| store.inner.beliefs.standing().unfit);
-                why = unfit.unwrap_or_default();
+                why = self.opened.get().and_then(|store| store.unfit()).unwrap_or_default();
                 StoreHappening::Unfit
             }
         };
@@ -338,10 +336,10 @@ impl Shared {
         let standing = store.inner.beliefs.standing();
         let down = store.inner.client.down();
         let foreign = self.is_foreign.load(Ordering::Acquire).then(|| self.closed().to_string());
+        let unfit = store.unfit();
         let condition = match &down {
-            _ if foreign.is_some() => StoreCondition::Unfit,
+            _ if foreign.is_some() || unfit.is_some() => StoreCondition::Unfit,
             Some(_) => StoreCondition::Unreachable,
-            None if standing.unfit.is_some() => StoreCondition::Unfit,
             None if standing.lost > 0 => StoreCondition::Lost,
             None if standing.refuses.is_some() => StoreCondition::Refuses,
             None => StoreCondition::Well,
@@ -350,7 +348,7 @@ impl Shared {
             version: checked.version.clone(),
             redundancy: checked.redundancy.to_string(),
             condition,
-            problem: [foreign, down, standing.unfit, standing.refuses]
+            problem: [foreign, unfit, down, standing.refuses]
                 .into_iter()
                 .flatten()
                 .next()

@@ -29,9 +29,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             let lately = dialled_at.is_some_and(|at| now.since(at) < DOUBTS_APART);
             if !lately {
                 dialled_at = Some(now);
-                if let Ok(links) = shared.dial().await {
-                    shared.links.store(Some(Arc::new(links)));
-                }
+                shared.dial_again().await;
             }
         }
         if shared.is_any_down() {
@@ -47,10 +45,7 @@ async fn until_all_are_up(shared: &Shared) {
         probes += 1;
         // The link of a cluster looks for the new primary by itself; others are made anew.
         if shared.renews_links() || probes.is_multiple_of(PROBES_OF_A_LINK) {
-            match shared.dial().await {
-                Ok(links) => shared.links.store(Some(Arc::new(links))),
-                Err(error) => tracing::debug!(%error, "the token store is still down"),
-            }
+            shared.dial_again().await;
         }
         // Side by side: while a server is gone each of its buckets takes the whole time of a call.
         let down = shared.layout.buckets().zip(&shared.parts);
