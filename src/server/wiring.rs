@@ -78,7 +78,7 @@ pub(super) async fn wire(
         tasks.extend(started.1);
         tasks.push(tokio::spawn(forward(Arc::clone(&sessions), key, samples)));
     }
-    let gate = Arc::new(Gate::new(handles.clone(), looks, stop.clone()));
+    let gate = Arc::new(Gate::new(handles.clone(), looks, Arc::clone(&sessions), stop.clone()));
     let partitions = Arc::new(Partitions::new(handles));
     let limits = CallLimits {
         wait_max: config.limits.wait_budget_max,

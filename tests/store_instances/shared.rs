@@ -1,12 +1,19 @@
 //! What is recorded through one instance is known to the other, over restarts of either.
 
+use std::time::Duration;
+
+use tidegate::clock::Clock;
 use tidegate_lab::redis::{Group, Kind, Options, Server};
+use tidegate_lab::stall::Stall;
 use tidegate_lab::wait::{LIMIT, until};
 use tidegate_proto::v1::token_store::Condition;
 use tidegate_proto::v1::wait_until_fresh_response::Outcome;
 use tidegate_proto::v1::{Guarantee, Reason, SelectReplicaResponse, Stored};
 
 use super::stage::{ALICE, Instance, Stage, carrying, named, subject};
+
+/// Short, and long enough for a busy machine's replica.
+const LAG_SECONDS: u32 = 5;
 
 /// Two instances on one Redis, whose lookups are believed.
 async fn pair(stage: &Stage, redis: &Server, more: &str) -> (Instance, Instance) {
@@ -119,4 +126,41 @@ async fn a_record_on_a_replica_too_is_said_to_be_replicated() {
     assert_eq!(store.redundancy, "fenced", "{store:?}");
     let recorded = a.record(subject(ALICE), stage.write(1).await).await;
     assert_eq!(recorded.stored(), Stored::Replicated);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_instance_is_ready_once_its_records_are_promised_to_all() {
+    let stage = Stage::set().await;
+    let options = Options::new(Kind::Redis).min_replicas(1, LAG_SECONDS);
+    let group = Group::start(options, 1).await.expect("a group starts");
+    let (mut a, b) = pair(&stage, group.primary(), "").await;
+    let stall = Stall::watch().expect("stalls are watched");
+    let (clock, mut took) = (Clock::new(), Vec::new());
+    for id in 1..=3 {
+        stage.hold().await;
+        let began_at = clock.now();
+        a.restart().await;
+        took.push(clock.now().since(began_at));
+        let recorded = a.record(subject(ALICE), stage.write(id).await).await;
+        assert_eq!(recorded.stored(), Stored::PrimaryOnly, "its first record: {recorded:?}");
+        let answer = b.select(subject(ALICE)).await;
+        assert_eq!(named(&answer), "l", "the standby lacks it: {answer:?}");
+        stage.release().await;
+    }
+    // Nobody is helped by an instance that waits for a store that is not there.
+    group.primary().kill().await.expect("it is gone");
+    stall.forget();
+    let began_at = clock.now();
+    a.restart().await;
+    let without = clock.now().since(began_at);
+    let recorded = a.record(subject(ALICE), stage.write(4).await).await;
+    assert_eq!(recorded.stored(), Stored::Memory, "{recorded:?}");
+    say(&format!("ready after {took:?} with max-lag {LAG_SECONDS} s; {without:?} without a store"));
+    let settles = Duration::from_secs(u64::from(LAG_SECONDS) + 2);
+    assert!(without < stall.allow(settles), "{without:?}");
+}
+
+#[expect(clippy::print_stdout, reason = "figures are what a run is read for")]
+fn say(text: &str) {
+    println!("{text}");
 }
