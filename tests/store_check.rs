@@ -9,6 +9,7 @@ mod stage;
 #[path = "store_conformance/suite.rs"]
 mod suite;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use anyhow::Result;
 use tidegate::config::{Password, RedisUrl, Redundancy, StoreTls, Topology};
 use tidegate::store::{CheckError, Checked, RedisSettings, survey};
 use tidegate_lab::redis::{Cluster, Group, Kind, Options, Sentinels, Server};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// What may be granted in place of [`LEAST`] shows what is missing.
 const LEAST: &str = "~tidegate:{*}:shop:* resetchannels -@all +info +get +mget +set +del +eval \
@@ -320,7 +323,7 @@ async fn certificates_are_checked_and_shown() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_speaks_another_protocol_is_refused() -> Result<()> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("redis://{}", listener.local_addr()?);
     let answering = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -332,5 +335,54 @@ async fn what_speaks_another_protocol_is_refused() -> Result<()> {
     let settings = stage::settings(vec![url], Topology::Single);
     refused(&settings, "store.urls", &["is no Redis"]).await;
     answering.abort();
+    Ok(())
+}
+
+/// A way to a server on which a field of its `INFO` gets another name.
+async fn hiding(field: &'static [u8], server: SocketAddr) -> Result<(SocketAddr, JoinHandle<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let passing = tokio::spawn(async move {
+        while let (Ok((client, _)), Ok(real)) =
+            (listener.accept().await, TcpStream::connect(server).await)
+        {
+            let (mut from_client, mut to_client) = client.into_split();
+            let (from_real, mut to_real) = real.into_split();
+            let mut from_real = BufReader::new(from_real);
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_real).await });
+            tokio::spawn(async move {
+                let mut matched = 0;
+                // Byte by byte, and as long as before: nothing is held back.
+                while let Ok(byte) = from_real.read_u8().await {
+                    matched = match field.get(matched) {
+                        Some(next) if *next == byte => matched + 1,
+                        Some(_) | None => usize::from(field.first() == Some(&byte)),
+                    };
+                    let whole = matched == field.len();
+                    let shown = if whole { b'?' } else { byte };
+                    if to_client.write_u8(shown).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok((address, passing))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hides_its_replicas_is_not_taken_for_one_without() -> Result<()> {
+    let server = Server::start(Options::new(Kind::Redis)).await?;
+    let other: &[u8] = b"connected_clients";
+    for (field, is_needed) in [(b"connected_slaves".as_slice(), true), (other, false)] {
+        let (address, passing) = hiding(field, server.address()).await?;
+        let settings = stage::settings(vec![format!("redis://{address}")], Topology::Single);
+        if is_needed {
+            refused(&settings, "store.urls", &["does not show `connected_slaves`"]).await;
+        } else {
+            assert_eq!(taken(&settings).await.redundancy, Redundancy::Single);
+        }
+        passing.abort();
+    }
     Ok(())
 }
