@@ -16,6 +16,7 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage, Transaction};
 use super::memory::{Due, Memory};
 use super::place::{INSTANCES, Place};
 use super::tally::Tally;
+use crate::soak::say;
 use crate::service::{DATABASE, PARTITION};
 
 /// An application's patience with its database, and with one request.
@@ -114,7 +115,7 @@ impl Person {
         let (row, device) = (place.next_row(), self.device(place, instance));
         let insert = format!("insert into soak values ({row}, {})", self.id);
         let (carries, settled) = (self.carrying.is_some(), place.settled());
-        let restarts = place.restarts(instance);
+        let (restarts, run) = (place.restarts(instance), place.all_run());
         let Some(connection) = self.connect(place).await else {
             self.tally.unwritten += 1;
             return None;
@@ -127,12 +128,12 @@ impl Person {
         let believed = before.is_some() && place.belief(instance) == before;
         let stored = match written {
             Ok(Ok(written)) => written.stored,
-            Ok(Err(WriteError::Unrecorded { evidence: Some(_), .. })) => {
+            Ok(Err(WriteError::Unrecorded { evidence: Some(_), cause, .. })) => {
                 self.tally.unrecorded += 1;
                 // Whoever carries tokens carries what was not recorded, too.
                 if carries {
                     self.memory.wrote(row, Due::AtOnce);
-                    self.tally.carried_failed += u64::from(place.all_run());
+                    self.failed(place, run, &cause);
                 }
                 return None;
             }
@@ -168,10 +169,13 @@ impl Person {
         let fair = place.fair();
         if place.is_outage() {
             let began_at = Instant::now();
-            let failed = device.select(&policy).await.is_err();
+            let run = place.all_run();
+            let selected = device.select(&policy).await;
             let carries = self.carrying.is_some();
             self.tally.took[usize::from(!carries)].push(began_at.elapsed());
-            self.tally.carried_failed += u64::from(failed && carries);
+            if let Err(error) = selected {
+                self.failed(place, run, &error);
+            }
         }
         let read = self.ask(place, &device, &policy).await;
         let fair = fair.is_some() && place.fair() == fair;
@@ -187,7 +191,7 @@ impl Person {
         device: &Session,
         policy: &Policy,
     ) -> Option<Read<Vec<i64>>> {
-        let (id, oldest) = (self.id, self.memory.oldest());
+        let (id, oldest, run) = (self.id, self.memory.oldest(), place.all_run());
         let query = format!("select id from soak where session = {id} and id >= {oldest}");
         let reading = device.read(&place.pool, policy, async |client: &Client| {
             let answer = client.simple_query(&query).await?;
@@ -199,14 +203,29 @@ impl Person {
         });
         let read: Result<Result<_, ReadError<_, Error>>, _> =
             timeout(REQUEST_LIMIT, Box::pin(reading)).await;
-        let failed = match read {
+        let why = match read {
             Ok(Ok(read)) => return Some(read),
-            Ok(Err(ReadError::Refused { .. })) => &mut self.tally.refused,
-            Ok(Err(_)) | Err(_) => &mut self.tally.broken,
+            Ok(Err(error)) => {
+                let is_refused = matches!(error, ReadError::Refused { .. });
+                self.tally.refused += u64::from(is_refused);
+                self.tally.broken += u64::from(!is_refused);
+                format!("{error:?}")
+            }
+            Err(_) => {
+                self.tally.broken += 1;
+                format!("no answer within {REQUEST_LIMIT:?}")
+            }
         };
-        *failed += 1;
-        self.tally.carried_failed += u64::from(self.carrying.is_some() && place.all_run());
+        self.failed(place, run, &why);
         None
+    }
+
+    /// Notes a call that failed; one of who carries tokens must not, while all instances run.
+    fn failed(&mut self, place: &Place, run: Option<u64>, why: &dyn std::fmt::Debug) {
+        if self.carrying.is_some() && run.is_some() && place.all_run() == run {
+            self.tally.carried_failed += 1;
+            say(format_args!("    person-{} carries tokens and failed: {why:?}", self.id));
+        }
     }
 
     fn judge(&mut self, read: &Read<Vec<i64>>, due: &[i64], fair: bool, instance: usize) {

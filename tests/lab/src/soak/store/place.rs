@@ -202,9 +202,11 @@ impl Place {
         self.ended.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Says whether no instance was ended on purpose.
-    pub(super) fn all_run(&self) -> bool {
-        self.ended.load(Ordering::SeqCst) == 0
+    /// A mark that is the same before and after whatever happened while no instance was ended on
+    /// purpose; none while one is.
+    pub(super) fn all_run(&self) -> Option<u64> {
+        let restarts = (0..INSTANCES).map(|instance| self.restarts(instance)).sum();
+        (self.ended.load(Ordering::SeqCst) == 0).then_some(restarts)
     }
 
     /// Half of the sessions only read from now on, or all write again: a new record would make up
