@@ -7,7 +7,7 @@ TEST_THREADS ?= 6
 # The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
 ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
-STORE := $(addprefix --test ,$(basename $(notdir $(wildcard tests/store_*.rs))))
+STORE := $(addprefix --test ,$(filter-out store_soak,$(basename $(notdir $(wildcard tests/store_*.rs)))))
 TWO := with_two_instances
 # What the program says to its callers and of itself, and how it is deployed.
 PROGRAM := --test api --test deploy --test telemetry --test telemetry_alloc
@@ -84,10 +84,11 @@ failover: ## Runs every test of failovers, crashes and splits of real servers.
 		--test failover --test operators
 
 store: ## Runs the tests of the token store that instances share, and their scenarios.
-	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast \
-		--test scenarios -- $(TWO) >target/two.log 2>&1 & two=$$!; \
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast $(STORE); store=$$?; \
-	wait $$two; two=$$?; cat target/two.log; exit $$((store + two))
+	@beside() { RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast "$$@"; }; \
+	beside --test scenarios -- $(TWO) >target/two.log 2>&1 & two=$$!; \
+	beside --test store_soak >target/store-soak.log 2>&1 & soak=$$!; \
+	beside $(STORE); store=$$?; wait $$two; two=$$?; wait $$soak; soak=$$?; \
+	cat target/two.log target/store-soak.log; exit $$((store + two + soak))
 
 program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \
