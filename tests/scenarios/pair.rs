@@ -26,7 +26,8 @@ use crate::bench::{Bench, Routing};
 use crate::session::Session;
 
 /// A primary without its replica takes no write. Replicas answer once a second, and on a busy
-/// machine later than that: this is the least for production, and the fence is as short as it allows.
+/// machine later than that: this is the least for production, and the fence is as short as it
+/// allows.
 const MAX_LAG_SECONDS: u32 = 5;
 const FENCE: &str = "12s";
 /// A busy machine is slower than a store may be by default.
