@@ -39,8 +39,6 @@ corners! {
     RecordedLate => "kept by a server that may have been deposed",
     /// The store could not be reached, and one instance kept it in its memory.
     KeptInMemory => "kept in the memory of one instance",
-    /// The instance that was told of it died before it answered.
-    Unanswered => "recorded in a call that was not answered",
     /// The instance could not see the leader, and so was not seen there by others either.
     NotSeen => "kept by an instance that could not see the leader",
     /// Lost while the record of the subject could not be read: it is told when it can.

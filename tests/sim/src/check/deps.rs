@@ -6,7 +6,7 @@ use tidegate_core::lineage::{Epoch, Life};
 use tidegate_core::token::Mark;
 
 use super::Corner;
-use crate::store::Promise;
+use crate::store::{Held, Promise};
 use crate::world::World;
 use crate::world::log::Rec;
 
@@ -124,10 +124,11 @@ impl Deps {
 
     /// What a record that was found does not stand for was forgotten; `None`: none could be read.
     ///
-    /// It stands for all that was recorded in it, and for what a mark that is left demands.
+    /// It stands for all that was recorded in it, and for what the session wrote or saw by a mark
+    /// that is left. A demand alone is told to nobody when it is lost.
     pub(crate) fn forget_but(
         &mut self,
-        held: Option<(&BTreeSet<Rec>, &Marks)>,
+        held: Option<(&Held, &Marks)>,
         carried: Option<&Self>,
         world: &World,
     ) {
@@ -142,10 +143,16 @@ impl Deps {
                 continue;
             };
             let end = world.tree.record(dep.tip).end;
-            let demanded = marks.iter().any(|(epoch, mark)| {
-                mark.floor.scalar() >= end && world.tree.is_in(dep.tip, world.line(*epoch))
+            let marked = marks.iter().any(|(epoch, mark)| {
+                let mut known = [mark.upto, mark.saw].into_iter().flatten();
+                known.any(|known| known.scalar() >= end)
+                    && world.tree.is_in(dep.tip, world.line(*epoch))
             });
-            dep.forgotten |= !held.contains(&dep.tip) && !demanded;
+            dep.forgotten |= !held.tips.contains(&dep.tip) && !marked;
+            let is_of = |epoch: Epoch| world.tree.is_in(dep.tip, world.line(epoch));
+            if held.fifth.iter().any(|(epoch, tips)| tips.contains(&dep.tip) && is_of(*epoch)) {
+                dep.unmarked.get_or_insert(Corner::FifthLife);
+            }
         }
     }
 

@@ -34,11 +34,12 @@ impl Check {
 
     /// A write that was told as lost must not be there.
     ///
-    /// `leader` is the epoch the instance holds for the leader's.
+    /// `recorded` is what its record held, whoever was promised that; `leader` is the epoch the
+    /// instance holds for the leader's.
     pub(crate) fn write_lost(
         &mut self,
         notice: &Notice,
-        deps: &Deps,
+        (deps, recorded): (&Deps, &[(Rec, Epoch)]),
         leader: Option<Epoch>,
         world: &World,
         now: u64,
@@ -47,17 +48,18 @@ impl Check {
             // It was told before under another name, and is not among what is depended on any more.
             return;
         }
-        let concerned = |dep: &&Dep| dep.wrote && dep.epoch == Some(notice.lost);
-        let own: Vec<&Dep> = deps.all.iter().filter(concerned).collect();
-        let last = own.iter().max_by_key(|dep| world.tree.record(dep.tip).end);
-        let Some(last) = last else { return };
+        let wrote = deps.all.iter().filter(|dep| dep.wrote);
+        let wrote = wrote.filter_map(|dep| Some((dep.tip, dep.epoch?)));
+        let of_it = wrote.chain(recorded.iter().copied()).filter(|own| own.1 == notice.lost);
+        let own: Vec<Rec> = of_it.map(|own| own.0).collect();
+        let last = own.iter().max_by_key(|rec| world.tree.record(**rec).end);
+        let Some(last) = last.copied() else { return };
         let truth = world.true_leader().filter(|at| Some(world.servers[*at].epoch()) == leader);
         let Some(truth) = truth else { return };
-        if world.servers[truth].has(&world.tree, last.tip) {
+        if world.servers[truth].has(&world.tree, last) {
             let text = format!(
-                "record {} (end {:X}) of {own:?}: {notice:?}",
-                last.tip,
-                world.tree.record(last.tip).end
+                "record {last} (end {:X}) of {own:?}: {notice:?}",
+                world.tree.record(last).end
             );
             self.broken(now, Breach::LostWriteIsThere, text);
         }

@@ -1,11 +1,14 @@
 //! What a call made of its caller's session, and whom that makes depend on what.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::lineage::Epoch;
 use tidegate_core::token::{Notice, SessionToken};
 
 use crate::check::{Corner, Dep};
 use crate::sim::State;
 use crate::store::Promise;
+use crate::world::log::Rec;
 
 /// What a call made of its caller's session.
 #[derive(Clone, Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct Committed {
     pub(crate) dropped: bool,
     /// To whom what was recorded is promised.
     pub(crate) promise: Promise,
+    /// What the record was made of when it was looked up, and is now.
+    pub(crate) held: BTreeSet<Rec>,
 }
 
 impl Committed {

@@ -1,7 +1,5 @@
 //! Who is asking and who is raised: the calls of `src/sessions`, on bytes that no key seals.
 
-use std::collections::BTreeSet;
-
 use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, SystemId};
@@ -16,7 +14,7 @@ use super::committed::Committed;
 use crate::check::{Corner, Deps};
 use crate::instance::Instance;
 use crate::sim::{Sim, State};
-use crate::store::{self, Looked, Promise, StoreKind, version};
+use crate::store::{self, Held, Looked, Promise, StoreKind, version};
 use crate::world::log::Rec;
 
 /// Marks a component keeps, one per epoch: the limit the README names.
@@ -44,7 +42,7 @@ pub(super) struct Named {
     at: usize,
     record: Option<SessionToken>,
     worth: Worth,
-    held: Option<BTreeSet<Rec>>,
+    held: Option<Held>,
     promise: Promise,
     failed: bool,
     looked_at: Instant,
@@ -244,6 +242,8 @@ impl Holder {
         tips: &[Rec],
     ) -> Committed {
         let mut holder = self.clone();
+        let tips_of = |holder: &Self| Some(holder.named.as_ref()?.held.as_ref()?.tips.clone());
+        let found = tips_of(self);
         let reach = holder.reach(whom);
         let raised = match reach {
             Some(reach) => holder.raise(sim, change, reach, tips).await,
@@ -251,6 +251,7 @@ impl Holder {
         };
         let issued = sim.now() / 1_000_000_000;
         let notices = holder.notices(&change.tell);
+        let held = found.into_iter().chain(tips_of(&holder)).flatten().collect();
         let replaces = reach.is_some() && (holder.tokens > 1 || holder.unreadable);
         let carried = holder.written();
         let token = if holder.raised || replaces {
@@ -275,6 +276,7 @@ impl Holder {
             fifth: raised.fifth,
             dropped,
             promise: raised.promise,
+            held,
         }
     }
 
@@ -377,7 +379,13 @@ pub(crate) fn pushed_out(
     after: &SessionToken,
 ) -> Vec<Epoch> {
     let kept = marks(after);
-    let replaced = |epoch: &Epoch| change.drop.iter().any(|(_, gone, _)| gone == epoch);
+    let mark = |token: &SessionToken, epoch: Epoch| token.component(Instance::key())?.mark(epoch);
+    let replaced = |epoch: &Epoch| {
+        let own = mark(before, *epoch);
+        let as_judged = |judged: Mark| own.is_none_or(|own| own.join(judged) == judged);
+        let mut drops = change.drop.iter().filter(|(_, gone, _)| gone == epoch);
+        mark(&change.join, *epoch).is_none() && drops.any(|(_, _, judged)| as_judged(*judged))
+    };
     let both = marks(before).into_iter().chain(marks(&change.join));
     let is_full = kept.len() == MARKS_MAX;
     both.filter(|epoch| is_full && !kept.contains(epoch) && !replaced(epoch)).collect()

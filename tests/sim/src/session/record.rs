@@ -16,7 +16,6 @@ use super::judged::losses_to_notices;
 use crate::check::{Corner, Dep, Deps};
 use crate::instance::{Instance, POLL_TIMEOUT, VIEW_MAX_AGE};
 use crate::sim::{Sim, State};
-use crate::store::Promise;
 use crate::world::log::Rec;
 
 /// What a session wrote or saw.
@@ -87,10 +86,10 @@ pub(crate) async fn record(
     let change = learned.change(sim.now());
     let new: Vec<Dep> = dep.map(|dep| learned.dep(dep)).into_iter().collect();
     let tips: Vec<Rec> = new.iter().map(|dep| dep.tip).collect();
+    sim.with(|state| state.writes(device, &new));
     let committed = holder.commit(sim, &change, whom, &tips).await;
     sim.with(|state| {
         if state.instances[at].life != life {
-            state.unanswered(device, &new, (at, life));
             return None;
         }
         committed.spread(state, device, &new);
@@ -100,13 +99,12 @@ pub(crate) async fn record(
 }
 
 impl State {
-    /// What a call may have recorded that nobody answered: promised to nobody, and lost like all.
-    fn unanswered(&mut self, device: usize, new: &[Dep], by: (usize, u64)) {
+    /// Notes what is about to be recorded of a subject, whether anybody answers or not.
+    fn writes(&mut self, device: usize, new: &[Dep]) {
         let Some(subject) = self.devices[device].subject else { return };
-        let promise = Promise::Here { by, from: u64::MAX, why: Corner::Unanswered };
-        for dep in new {
-            self.store.deps[subject].add(Dep { promise, ..*dep }, &self.world);
-        }
+        let wrote = new.iter().filter(|dep| dep.wrote);
+        let writes = wrote.filter_map(|dep| Some((dep.tip, dep.epoch?)));
+        self.store.writes[subject].extend(writes);
     }
 }
 
@@ -130,11 +128,11 @@ pub(crate) async fn delivered(sim: &Sim, at: usize, device: usize) -> (Holder, D
             continue;
         }
         let change = learned.change(sim.now());
+        sim.with(|state| state.writes(device, &[learned.dep(one.dep)]));
         let Raised { fifth, promise } = holder.adopt(sim, &change, &[one.dep.tip]).await;
         sim.with(|state| {
             if state.instances[at].life != life {
                 state.devices[device].pending.push(one.clone());
-                state.unanswered(device, &[learned.dep(one.dep)], (at, life));
                 return;
             }
             let own = &state.devices[device];

@@ -37,8 +37,11 @@ impl State {
             if acknowledged { Some(Corner::AfterAcknowledgement) } else { ninth }
         };
         let (fresh, untold): (Vec<Notice>, Vec<Notice>) = fresh.iter().partition(told);
+        let writes = self.devices[device].subject.map(|subject| &self.store.writes[subject]);
+        let writes = writes.into_iter().flatten().map(|(rec, epoch)| (*rec, *epoch));
+        let recorded: Vec<_> = writes.filter(|(rec, _)| committed.held.contains(rec)).collect();
         for notice in fresh.iter().filter(|notice| notice.kind == NoticeKind::WriteLost) {
-            self.check.write_lost(notice, deps, leader, &self.world, now);
+            self.check.write_lost(notice, (deps, &recorded), leader, &self.world, now);
         }
         self.learn(device, &fresh, deps);
         let Self { devices, store, world, .. } = self;

@@ -1,17 +1,16 @@
 //! Calls of one instance to a shared store, as the Redis store makes them: lookups, and records
 //! changed by compare-and-set with the core's own join. Whatever takes time can be overtaken.
 
-use std::collections::BTreeSet;
-
 use tidegate_core::store_guard::{LossCause, News, Reply, Unbelieved, Worth};
 use tidegate_core::token::{Change, SessionToken};
 
 use super::pending::Pending;
 use super::server::{Record, Refused, Swap, Swapped};
 use super::version;
-use super::{Kept, Looked};
+use super::{Held, Kept, Looked};
 use crate::check::Corner;
 use crate::options::MILLI;
+use crate::session::pushed_out;
 use crate::sim::{Sim, State};
 use crate::world::log::Rec;
 
@@ -197,8 +196,11 @@ impl State {
         let mut held = found.filter(readable).map(|record| record.held).unwrap_or_default();
         let waits = own.link.pending.get(&subject).cloned();
         for pending in [waited, waits].into_iter().flatten() {
-            pending.change.apply(record.get_or_insert_default());
-            held.extend(pending.tips);
+            let record = record.get_or_insert_default();
+            let before = record.clone();
+            pending.change.apply(record);
+            let fifth = pushed_out(&before, &pending.change, record);
+            held = held.with(&pending.tips, &fifth);
             (worth, promise) = (Worth::Unknown(Unbelieved::Lost), in_memory);
         }
         let figures = &mut self.check.figures;
@@ -225,22 +227,24 @@ impl State {
         let written = version::written(&token, own.previous);
         let body = (!written.is_empty()).then(|| written.encode(0));
         let replaces = own.previous && !expected.as_deref().is_none_or(version::is_readable);
+        let fifth = pushed_out(&before, change, &written);
         let tips = tips.to_vec();
-        (before, written, Swap { subject, expected, body, tips, replaces })
+        let swap = Swap { subject, expected, body, tips, replaces, fifth };
+        (before, written, swap)
     }
 }
 
 /// A record after a change was applied to it.
 pub(super) struct Written {
-    pub(super) before: SessionToken,
-    pub(super) record: SessionToken,
+    before: SessionToken,
+    record: SessionToken,
     pub(super) worth: Worth,
-    held: BTreeSet<Rec>,
+    held: Held,
 }
 
 /// What became of one swap.
 enum Took {
-    Counts(Worth, BTreeSet<Rec>),
+    Counts(Worth, Held),
     /// Whoever took it may be deposed: it is as if nobody had.
     Doubtful,
     /// Another one came first.
@@ -302,10 +306,13 @@ pub(super) async fn write(
 }
 
 impl State {
-    fn say_kept(&mut self, at: usize, subject: usize, held: &BTreeSet<Rec>, worth: &Worth) {
+    fn say_kept(&mut self, at: usize, subject: usize, held: &Held, worth: &Worth) {
         let believed = matches!(worth, Worth::Believed(_));
         self.check.trace.say(self.now, || {
-            format!("instance {at} keeps {held:?} of subject {subject}, believed: {believed}")
+            format!(
+                "instance {at} keeps {:?} of subject {subject}, believed: {believed}",
+                held.tips
+            )
         });
     }
 

@@ -85,9 +85,12 @@ impl State {
 
     pub(crate) fn announce(&mut self, at: usize, news: Option<News>) {
         let Some(news) = news else { return };
-        if let News::Lost(_) = news {
-            self.instances[at].link.lost_at = self.now;
-            self.check.figures.store_losses += 1;
+        match news {
+            News::Stands => {}
+            News::Lost(_) | News::LostAndStands(_) => {
+                self.instances[at].link.lost_at = self.now;
+                self.check.figures.store_losses += 1;
+            }
         }
         self.check.trace.say(self.now, || format!("instance {at}: {news:?}"));
     }

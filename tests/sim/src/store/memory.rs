@@ -1,9 +1,10 @@
 //! `Memory`: records in one process, as the memory store keeps them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tidegate_core::token::{BodyLimits, Change, SessionToken};
 
+use super::Held;
 use crate::world::log::Rec;
 
 /// Bytes of our own are read whatever their size.
@@ -12,7 +13,7 @@ pub(super) const OWN_BYTES: BodyLimits = BodyLimits { bytes: usize::MAX, compone
 #[derive(Debug)]
 struct Record {
     body: Vec<u8>,
-    held: BTreeSet<Rec>,
+    held: Held,
     used_at: u64,
 }
 
@@ -24,11 +25,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     /// What is kept of a subject, and what that was made of.
-    pub(crate) fn lookup(
-        &mut self,
-        subject: usize,
-        now: u64,
-    ) -> Option<(SessionToken, BTreeSet<Rec>)> {
+    pub(crate) fn lookup(&mut self, subject: usize, now: u64) -> Option<(SessionToken, Held)> {
         let record = self.records.get_mut(&subject)?;
         record.used_at = now;
         let read = SessionToken::decode(&record.body, OWN_BYTES);
@@ -52,10 +49,10 @@ impl Memory {
         change: &Change,
         tips: &[Rec],
         now: u64,
-    ) -> (SessionToken, BTreeSet<Rec>) {
+    ) -> (SessionToken, Held) {
         let (mut token, mut held) = self.lookup(subject, now).unwrap_or_default();
         change.apply(&mut token);
-        held.extend(tips);
+        held.tips.extend(tips);
         if token.is_empty() {
             self.records.remove(&subject);
         } else {

@@ -22,15 +22,17 @@ mod servers;
 pub(crate) mod upkeep;
 pub(crate) mod version;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_core::lineage::Epoch;
 use tidegate_core::store_guard::Worth;
 use tidegate_core::token::{Change, SessionToken};
 
 pub(crate) use memory::Memory;
 pub(crate) use options::{LIFETIME, MIN_REPLICAS};
 pub use options::{StoreKind, StoreOptions};
+pub(crate) use server::Held;
 use servers::Servers;
 
 use crate::check::{Corner, Deps};
@@ -53,7 +55,7 @@ pub(crate) struct Looked {
     pub(crate) record: Option<SessionToken>,
     pub(crate) worth: Worth,
     /// What the record was made of; `None`: the store of this world does not say.
-    pub(crate) held: Option<BTreeSet<Rec>>,
+    pub(crate) held: Option<Held>,
     /// To whom what is found is promised.
     pub(crate) promise: Promise,
     /// There was no answer.
@@ -66,7 +68,7 @@ pub(crate) struct Kept {
     pub(crate) before: SessionToken,
     pub(crate) record: SessionToken,
     pub(crate) worth: Worth,
-    pub(crate) held: Option<BTreeSet<Rec>>,
+    pub(crate) held: Option<Held>,
     pub(crate) promise: Promise,
     pub(crate) failed: bool,
 }
@@ -75,6 +77,8 @@ pub(crate) struct Kept {
 pub(crate) struct Store {
     /// What each subject depends on, whatever any store remembers of it.
     pub(crate) deps: Vec<Deps>,
+    /// What each subject ever wrote and asked to record, and in which epoch.
+    pub(crate) writes: Vec<BTreeMap<Rec, Epoch>>,
     /// The one memory for all.
     told: Memory,
     pub(crate) servers: Servers,
@@ -84,9 +88,9 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(options: &Options) -> Self {
-        let deps = vec![Deps::default(); options.subjects];
         Self {
-            deps,
+            deps: vec![Deps::default(); options.subjects],
+            writes: vec![BTreeMap::new(); options.subjects],
             told: Memory::default(),
             servers: Servers::new(&options.store),
             scene_until: 0,

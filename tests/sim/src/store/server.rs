@@ -5,15 +5,36 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tidegate_core::lineage::Epoch;
 use tidegate_core::store_guard::{Reply, Server as ServerId};
 
 use crate::world::log::Rec;
+
+/// What a record was made of.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Held {
+    pub(crate) tips: BTreeSet<Rec>,
+    /// Epochs whose marks did not fit, and what it was made of then.
+    pub(crate) fifth: BTreeMap<Epoch, BTreeSet<Rec>>,
+}
+
+impl Held {
+    /// The same with what came to it.
+    pub(crate) fn with(&self, tips: &[Rec], fifth: &[Epoch]) -> Self {
+        let mut held = self.clone();
+        held.tips.extend(tips);
+        for epoch in fifth {
+            held.fifth.entry(*epoch).or_default().extend(&held.tips);
+        }
+        held
+    }
+}
 
 /// A record: its bytes, and what the checker knows was recorded in them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
     pub(crate) body: Vec<u8>,
-    pub(crate) held: BTreeSet<Rec>,
+    pub(crate) held: Held,
     pub(crate) expires_at: u64,
 }
 
@@ -54,13 +75,15 @@ pub(crate) struct Swap {
     pub(crate) tips: Vec<Rec>,
     /// The caller could not read what is there, and writes something instead.
     pub(crate) replaces: bool,
+    /// Epochs whose marks do not fit any more.
+    pub(crate) fifth: Vec<Epoch>,
 }
 
 /// What became of a swap.
 #[derive(Clone, Debug)]
 pub(crate) enum Swapped {
     /// It is as asked; `wrote` says whether that took a write.
-    Done { wrote: bool, held: BTreeSet<Rec> },
+    Done { wrote: bool, held: Held },
     /// Something else is there.
     Differs(Option<Vec<u8>>),
 }

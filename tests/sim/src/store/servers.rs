@@ -103,7 +103,7 @@ impl Servers {
 
     /// A record is changed if it is what the caller takes it for.
     pub(crate) fn swap(&mut self, at: usize, swap: &Swap, now: u64) -> Result<Swapped, Refused> {
-        let Swap { subject, expected, body, tips, replaces } = swap;
+        let Swap { subject, expected, body, tips, replaces, fifth } = swap;
         let server = &self.all[at];
         if !server.scripts {
             return Err(Refused::NoScript);
@@ -116,11 +116,11 @@ impl Servers {
             return Ok(Swapped::Differs(found.map(|record| record.body.clone())));
         }
         let kept = found.filter(|_| !replaces);
-        let mut held = kept.map(|record| record.held.clone()).unwrap_or_default();
-        held.extend(tips);
+        let held = kept.map(|record| record.held.clone()).unwrap_or_default();
+        let held = held.with(tips, fifth);
         if expected == body {
             if let Some(record) = self.all[at].data.records.get_mut(subject) {
-                record.held.extend(tips);
+                record.held = held.clone();
             }
             return Ok(Swapped::Done { wrote: false, held });
         }

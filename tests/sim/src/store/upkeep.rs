@@ -7,8 +7,6 @@ use super::client::{Written, ask, write};
 use super::pending::Pending;
 use super::server::Refused;
 use super::{Promise, Store};
-use crate::check::Corner;
-use crate::session::pushed_out;
 use crate::sim::{Sim, State};
 
 /// Keeps the link of one instance, for ever.
@@ -78,14 +76,11 @@ async fn flush(sim: &Sim, at: usize) {
         sim.with(|state| (state.instances[at].life, state.instances[at].link.pending.clone()));
     for (subject, Pending { change, tips, version }) in pending {
         let written = write(sim, at, subject, &change, &tips).await;
-        let Some(Written { before, record, worth, .. }) = written else { return };
+        let Some(Written { worth, .. }) = written else { return };
         sim.with(|state| {
             let promise = state.promised(at, &worth);
             state.instances[at].link.written(subject, version);
             state.store.keep_promise(subject, &tips, (at, life), promise);
-            for epoch in pushed_out(&before, &change, &record) {
-                state.store.deps[subject].unmark(Some(epoch), Corner::FifthLife, &state.world);
-            }
         });
     }
 }
