@@ -28,6 +28,8 @@ pub enum Needs {
         needed: u64,
         /// Of so many.
         of: u64,
+        /// That stays so until the server needs as many.
+        lasts: bool,
     },
 }
 
@@ -85,7 +87,7 @@ impl Replicas {
         match seen.needed {
             None => Needs::Unread,
             Some(needed) if needed >= of => Needs::All,
-            Some(needed) => Needs::Fewer { needed, of },
+            Some(needed) => Needs::Fewer { needed, of, lasts: needed < seen.most },
         }
     }
 
@@ -124,7 +126,11 @@ mod tests {
     }
 
     fn fewer(needed: u64, of: u64) -> Needs {
-        Needs::Fewer { needed, of }
+        Needs::Fewer { needed, of, lasts: false }
+    }
+
+    fn for_good(needed: u64, of: u64) -> Needs {
+        Needs::Fewer { needed, of, lasts: true }
     }
 
     #[test]
@@ -145,12 +151,12 @@ mod tests {
         replicas.needs(P, 1, at(0));
         assert_eq!(replicas.attached(P, 1, at(0)), Needs::All);
         assert_eq!(replicas.attached(P, 2, at(100)), fewer(1, 2));
-        assert_eq!(replicas.attached(P, 2, at(100 + SETTLED)), fewer(1, 2));
-        assert_eq!(replicas.attached(P, 1, at(200)), fewer(1, 2), "promoted, or only stopped");
+        assert_eq!(replicas.attached(P, 2, at(100 + SETTLED)), for_good(1, 2));
+        assert_eq!(replicas.attached(P, 1, at(200)), for_good(1, 2), "promoted, or only stopped");
         replicas.needs(P, 2, at(300));
         assert_eq!(replicas.attached(P, 2, at(300)), Needs::All, "the setting was raised");
         replicas.needs(P, 1, at(400));
-        assert_eq!(replicas.attached(P, 1, at(400)), fewer(1, 2), "and lowered again");
+        assert_eq!(replicas.attached(P, 1, at(400)), for_good(1, 2), "and lowered again");
     }
 
     #[test]
@@ -161,8 +167,8 @@ mod tests {
         assert_eq!(replicas.attached(P, 1, at(SETTLED)), Needs::All);
         assert_eq!(replicas.attached(P, 2, at(SETTLED + 1)), fewer(1, 2), "once more");
         assert_eq!(replicas.attached(P, 3, at(SETTLED + 2)), fewer(1, 3));
-        assert_eq!(replicas.attached(P, 2, at(3 * SETTLED)), fewer(1, 2));
-        assert_eq!(replicas.attached(P, 1, at(3 * SETTLED)), fewer(1, 2), "two stayed");
+        assert_eq!(replicas.attached(P, 2, at(3 * SETTLED)), for_good(1, 2));
+        assert_eq!(replicas.attached(P, 1, at(3 * SETTLED)), for_good(1, 2), "two stayed");
     }
 
     #[test]
@@ -170,9 +176,9 @@ mod tests {
         let mut replicas = Replicas::single(Duration::from_nanos(SETTLED));
         assert_eq!(replicas.attached(P, 0, at(0)), Needs::All);
         assert_eq!(replicas.attached(PROMOTED, 1, at(1)), fewer(0, 1), "the name changes with it");
-        assert_eq!(replicas.attached(PROMOTED, 1, at(1 + SETTLED)), fewer(0, 1));
-        assert_eq!(replicas.attached(PROMOTED, 0, at(90)), fewer(0, 1));
-        assert_eq!(replicas.attached(P, 0, at(99)), fewer(0, 1), "restarted");
+        assert_eq!(replicas.attached(PROMOTED, 1, at(1 + SETTLED)), for_good(0, 1));
+        assert_eq!(replicas.attached(PROMOTED, 0, at(90)), for_good(0, 1));
+        assert_eq!(replicas.attached(P, 0, at(99)), for_good(0, 1), "restarted");
     }
 
     #[test]

@@ -190,8 +190,9 @@ impl Beliefs {
         let attached = u64::try_from(attached).unwrap_or(u64::MAX);
         let needs = lock(replicas).attached(info.server, attached, self.clock.now());
         let unfit = match needs {
-            Needs::All | Needs::Unread => None,
-            Needs::Fewer { needed, of } => Some(self.unfit(needed, of)),
+            // A replica that connects anew may be shown twice for a moment.
+            Needs::All | Needs::Unread | Needs::Fewer { lasts: false, .. } => None,
+            Needs::Fewer { needed, of, lasts: true } => Some(self.unfit(needed, of)),
         };
         let Some(mut part) = self.part(bucket) else { return needs };
         if unfit.is_some() {
