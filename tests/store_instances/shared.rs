@@ -6,6 +6,7 @@ use tidegate::clock::Clock;
 use tidegate_lab::redis::{Group, Kind, Options, Server};
 use tidegate_lab::stall::Stall;
 use tidegate_lab::wait::{LIMIT, until};
+use tidegate_proto::v1::store_changed::Kind as Befell;
 use tidegate_proto::v1::token_store::Condition;
 use tidegate_proto::v1::wait_until_fresh_response::Outcome;
 use tidegate_proto::v1::{Guarantee, Reason, SelectReplicaResponse, Stored};
@@ -158,6 +159,37 @@ async fn a_restarted_instance_is_ready_once_its_records_are_promised_to_all() {
     say(&format!("ready after {took:?} with max-lag {LAG_SECONDS} s; {without:?} without a store"));
     let settles = Duration::from_secs(u64::from(LAG_SECONDS) + 2);
     assert!(without < stall.allow(settles), "{without:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_is_added_is_an_alarm_that_says_what_to_set() {
+    let stage = Stage::set().await;
+    let kept = || Options::new(Kind::Redis).min_replicas(1, LAG_SECONDS);
+    let group = Group::start(kept(), 1).await.expect("a group starts");
+    let primary = group.primary();
+    let (a, _b) = pair(&stage, primary, "").await;
+    let mut told = a.watch().await;
+    let added = kept().replica_of(primary.address());
+    let _added = Server::start(added).await.expect("another replica starts");
+    let why = told.until(Befell::Unfit).await;
+    assert!(why.contains("set `min-replicas-to-write` to 2"), "{why}");
+    a.until_store(Condition::Unfit).await;
+    let alarms = a.alarms().await;
+    assert!(alarms[0].starts_with("STORE_UNFIT: ") && alarms[0].contains(&why), "{alarms:?}");
+    stage.hold().await;
+    let recorded = a.record(subject(ALICE), stage.write(1).await).await;
+    assert_eq!(recorded.stored(), Stored::Memory, "{recorded:?}");
+    let answer = a.select(subject(ALICE)).await;
+    stage.fresh(&answer, 1).await;
+    assert!(["", "l"].contains(&named(&answer)), "subjects are unknown: {answer:?}");
+    stage.release().await;
+
+    primary.set("min-replicas-to-write", "2").await.expect("it is set");
+    // The other replica may have been promoted meanwhile, for all that is known.
+    told.until(Befell::Lost).await;
+    told.until(Befell::Stands).await;
+    a.until_store(Condition::Well).await;
+    assert_eq!(a.alarms().await, Vec::<String>::new());
 }
 
 #[expect(clippy::print_stdout, reason = "figures are what a run is read for")]
