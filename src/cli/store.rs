@@ -133,6 +133,7 @@ const fn word(condition: Condition) -> &'static str {
     match condition {
         Condition::Unspecified => "is unknown to this version",
         Condition::Well => "is well",
+        Condition::Unsettled => "is not believed yet: its servers must take writes for a while",
         Condition::Refuses => "refuses writes",
         Condition::Lost => "lost records",
         Condition::Unreachable => "does not answer",
@@ -144,6 +145,7 @@ const fn condition_word(condition: Condition) -> &'static str {
     match condition {
         Condition::Unspecified => "unknown",
         Condition::Well => "well",
+        Condition::Unsettled => "unsettled",
         Condition::Refuses => "refuses",
         Condition::Lost => "lost",
         Condition::Unreachable => "unreachable",

@@ -41,6 +41,8 @@ pub struct StoreStatus {
 pub enum StoreCondition {
     /// Its records are believed, besides what a barrier demands.
     Well,
+    /// Its servers have not taken our writes for long enough to be believed.
+    Unsettled,
     /// It refuses writes.
     Refuses,
     /// It lost something, and no barrier stands for all of it yet.

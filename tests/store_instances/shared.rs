@@ -140,8 +140,10 @@ async fn a_restarted_instance_is_ready_once_its_records_are_promised_to_all() {
     for id in 1..=3 {
         stage.hold().await;
         let began_at = clock.now();
-        a.restart().await;
+        let seen = a.restart_seen().await;
         took.push(clock.now().since(began_at));
+        assert!(seen.contains(&Condition::Unsettled), "it is not believed before: {seen:?}");
+        a.until_store(Condition::Well).await;
         let recorded = a.record(subject(ALICE), stage.write(id).await).await;
         assert_eq!(recorded.stored(), Stored::PrimaryOnly, "its first record: {recorded:?}");
         let answer = b.select(subject(ALICE)).await;

@@ -15,6 +15,8 @@ use tidegate_proto::v1::token_store::Condition;
 use tidegate_proto::v1::{self, record_request::Observed};
 use tonic::transport::Channel;
 
+/// Between two looks at an instance that starts.
+const LOOKS_APART: std::time::Duration = std::time::Duration::from_millis(20);
 /// The subject of these tests.
 pub(crate) const ALICE: &str = "alice@example.com";
 
@@ -112,6 +114,24 @@ impl Instance {
     pub(crate) async fn restart(&mut self) {
         self.service.restart().await.expect("it starts again");
         (self.routing, self.admin) = clients(&self.service).await;
+    }
+
+    /// Restarts it; how operators saw the store until it was ready.
+    pub(crate) async fn restart_seen(&mut self) -> Vec<Condition> {
+        self.service.restart_unawaited().await.expect("it starts again");
+        (self.routing, self.admin) = clients(&self.service).await;
+        let (ready, mut seen) = (self.service.await_leader(), Vec::new());
+        tokio::pin!(ready);
+        loop {
+            seen.push(self.store().await.condition());
+            tokio::select! {
+                ready = &mut ready => {
+                    ready.expect("it is ready");
+                    return seen;
+                }
+                () = tokio::time::sleep(LOOKS_APART) => {}
+            }
+        }
     }
 
     /// Records a write of a session.

@@ -50,6 +50,7 @@ pub(super) fn state(status: StoreStatus, now: Instant) -> v1::TokenStore {
 const fn condition(condition: StoreCondition) -> Condition {
     match condition {
         StoreCondition::Well => Condition::Well,
+        StoreCondition::Unsettled => Condition::Unsettled,
         StoreCondition::Refuses => Condition::Refuses,
         StoreCondition::Lost => Condition::Lost,
         StoreCondition::Unreachable => Condition::Unreachable,
@@ -61,7 +62,8 @@ const fn condition(condition: StoreCondition) -> Condition {
 fn alarm(status: &StoreStatus) -> Option<String> {
     let (servers, problem) = (&status.servers, &status.problem);
     Some(match status.condition {
-        StoreCondition::Well => return None,
+        // It passes by itself, after each start.
+        StoreCondition::Well | StoreCondition::Unsettled => return None,
         StoreCondition::Refuses => format!(
             "STORE_REFUSES: the token store {servers} takes no writes: {problem}; what is recorded \
              waits in memory, and subjects are unknown"

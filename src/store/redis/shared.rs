@@ -342,6 +342,7 @@ impl Shared {
             Some(_) => StoreCondition::Unreachable,
             None if standing.lost > 0 => StoreCondition::Lost,
             None if standing.refuses.is_some() => StoreCondition::Refuses,
+            None if store.inner.beliefs.are_young() => StoreCondition::Unsettled,
             None => StoreCondition::Well,
         };
         StoreStatus {
