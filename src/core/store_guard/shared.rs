@@ -41,11 +41,23 @@ pub struct Reply {
     pub server: Server,
     /// It is no replica.
     pub is_primary: bool,
-    /// Records it has evicted since it started.
+    /// What it has counted since it started: see [`Reply::counts`].
     pub evicted: u64,
     /// What its generation key holds.
     pub generation: Option<Vec<u8>>,
 }
+
+impl Reply {
+    /// What a server counts of what no generation outlives: records that it evicted, and replicas
+    /// that copied all it holds. One of these may have been the primary meanwhile, and have taken
+    /// records that it gave up with that; whoever did not write in that time sees nothing else.
+    pub const fn counts(evicted: u64, copied: u64) -> u64 {
+        (copied << u32::BITS) | (evicted & EVICTED)
+    }
+}
+
+/// The half of [`Reply::counts`] that counts records: any change counts, so it may wrap.
+const EVICTED: u64 = u32::MAX as u64;
 
 /// What shows that a store has lost, or may have lost, something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,7 +74,8 @@ pub enum LossCause {
     NoScript,
     /// It refused our writes for a time, in which another server may have taken those of others.
     Refused,
-    /// The generation is older than one seen before: a promotion was undone.
+    /// The generation is older than one seen before, or a replica copied everything anew: a
+    /// promotion was, or may have been, undone.
     Undone,
     /// Another instance saw it, whatever it was.
     Told,
@@ -231,13 +244,13 @@ impl SharedGuard {
             Ok(None) => None,
             Err(cause) => self.lose(reply, cause, now),
         };
-        let State::Stands(standing) = &self.state else {
-            return (Worth::Unknown(Unbelieved::Lost), news);
-        };
-        let worth = if guards.believed_lookup() && !self.is_settled(reply.server, now) {
-            Worth::Unknown(Unbelieved::Deposed)
-        } else {
-            Worth::Believed(Arc::clone(&standing.barriers))
+        if guards.believed_lookup() && !self.is_settled(reply.server, now) {
+            // Whatever it has lost: what it holds may never be seen by others.
+            return (Worth::Unknown(Unbelieved::Deposed), news);
+        }
+        let worth = match &self.state {
+            State::Stands(standing) => Worth::Believed(Arc::clone(&standing.barriers)),
+            State::Unheard | State::Lost(_) => Worth::Unknown(Unbelieved::Lost),
         };
         (worth, news)
     }
@@ -265,7 +278,7 @@ impl SharedGuard {
             if generation.server != reply.server {
                 return Err(LossCause::OtherServer);
             }
-            if generation.evicted == reply.evicted { Ok(()) } else { Err(LossCause::Evicted) }
+            counted_between(generation.evicted, reply.evicted).map_or(Ok(()), Err)
         };
         if let Some(generation) = stands {
             return vouches(&generation).map(|()| None);
@@ -416,14 +429,21 @@ impl SharedGuard {
     }
 }
 
+/// What a server lost between two of its counts.
+fn counted_between(before: u64, next: u64) -> Option<LossCause> {
+    let is_evicted = before & EVICTED != next & EVICTED;
+    let cause = if is_evicted { LossCause::Evicted } else { LossCause::Undone };
+    (before != next).then_some(cause)
+}
+
 /// What was lost between two generations; `None`: the later one has barriers of more partitions,
 /// and says nothing else.
 fn lost_between(before: &Generation, next: &Generation) -> Option<LossCause> {
     if next.server != before.server {
         return Some(LossCause::OtherServer);
     }
-    if next.evicted != before.evicted {
-        return Some(LossCause::Evicted);
+    if let Some(cause) = counted_between(before.evicted, next.evicted) {
+        return Some(cause);
     }
     let has = |barrier| next.barriers().any(|other| other == barrier);
     let only_more =

@@ -405,3 +405,31 @@ fn the_generation_guard_tells_a_promoted_replica_from_its_primary() {
     #[cfg(feature = "unsafe-guards")]
     assert!(believes(&Guards::without("generation").expect("named")));
 }
+
+#[test]
+fn a_replica_that_copied_everything_anew_may_have_been_the_primary() {
+    let stands = generation(OLD, 3, 500);
+    for (evicted, copied, cause) in [
+        (3, 1, LossCause::Undone),
+        (4, 0, LossCause::Evicted),
+        (4, 1, LossCause::Evicted),
+        (0, 0, LossCause::Evicted),
+    ] {
+        let mut store = guard(&[P]);
+        told(&mut store, &reply(OLD, 3, Some(&stands)), 5);
+        let reply = reply(OLD, Reply::counts(evicted, copied), Some(&stands));
+        let news = Some(News::Lost(cause));
+        assert_eq!(told(&mut store, &reply, 6), (Belief::Unknown, news), "{evicted} {copied}");
+    }
+}
+
+#[test]
+fn whoever_lost_something_and_may_be_deposed_is_relied_on_as_little_as_any_deposed_primary() {
+    let mut store = fenced();
+    let empty = reply(OLD, 0, None);
+    let (worth, _) = store.replied(&empty, at(5), &ON);
+    assert!(matches!(worth, Worth::Unknown(Unbelieved::Deposed)), "{worth:?}");
+    writes(&mut store, OLD, 1..15);
+    let (worth, _) = store.replied(&empty, at(14 * SECOND + 1), &ON);
+    assert!(matches!(worth, Worth::Unknown(Unbelieved::Lost)), "{worth:?}");
+}

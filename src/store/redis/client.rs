@@ -321,7 +321,15 @@ impl Shared {
             Ok(Err(error)) => Err(self.failed(part, &links, error)),
             Err(_) => {
                 let why = format!("no answer within {} ms", timeout.as_millis());
-                Err(self.fails(part, Some(&links), why))
+                Err(match lane {
+                    Lane::Quick => self.fails(part, Some(&links), why),
+                    // It stands behind others that wait for a replica; a new link has none.
+                    Lane::Waiting => {
+                        self.doubted.store(Some(Arc::new(why.clone())));
+                        self.wake.notify_one();
+                        CallError::Unreachable(why)
+                    }
+                })
             }
         }
     }

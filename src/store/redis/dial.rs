@@ -93,8 +93,9 @@ impl Dial {
     /// Whether another server may be found by dialling anew.
     pub(super) fn finds_others(&self) -> bool {
         match self.settings.topology {
-            Topology::Single => self.settings.urls.len() > 1,
-            Topology::Sentinel { .. } => true,
+            // Behind one address, too: the name or the virtual address of a primary moves with it,
+            // and a connection to the old one stays open.
+            Topology::Single | Topology::Sentinel { .. } => true,
             // A cluster's link finds them by itself.
             Topology::Cluster => false,
         }
