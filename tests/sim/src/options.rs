@@ -160,7 +160,12 @@ impl Options {
                 self.gate = Duration::from_millis(400);
             }
             // Behind for longer than it takes to believe a server.
-            Profile::StoreFailover | Profile::StoreSplit => self.delay_max = 900 * MILLI,
+            Profile::StoreFailover => self.delay_max = 900 * MILLI,
+            Profile::StoreSplit => {
+                // What one of a user's devices records makes up for what another one lost.
+                (self.devices, self.subjects) = (6, 6);
+                self.delay_max = 900 * MILLI;
+            }
             Profile::Forgets
             | Profile::StoreLoss
             | Profile::Evicting

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use tidegate_core::guards::Guards;
-use tidegate_sim::mutation::{self, Tries};
+use tidegate_sim::mutation::{self, Caught, Tries};
 use tidegate_sim::options::{Profile, Scale};
 use tidegate_sim::schedule::Fault;
 use tidegate_sim::seeds::{Summary, run_seeds};
@@ -86,15 +86,21 @@ fn hash_of_another_process(from: u64, worlds: u64) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Switches every rule off in turn.
+/// Switches every rule off in turn, then lives without each setting that is checked at a start.
 pub(super) fn mutations(claims: &mut Claims, threads: usize) {
     let rules = Guards::ALL.len() as u64;
     say(format_args!("mutations: {rules} safety rules, each switched off; a minute or two"));
-    let all = mutation::run_all(TRIES, threads);
+    claim_caught(claims, "mutations", &mutation::run_all(TRIES, threads));
+    say(format_args!("mutations: settings that nobody checked"));
+    claim_caught(claims, "mutations of settings", &mutation::run_settings(TRIES, threads));
+}
+
+fn claim_caught(claims: &mut Claims, what: &str, all: &[Caught]) {
     all.iter().for_each(|caught| say(format_args!("  {caught}")));
     let uncaught = all.iter().filter(|caught| caught.first.is_none()).count() as u64;
     let broken = all.iter().filter(|caught| caught.broken.is_some()).count() as u64;
     let survived = all.iter().map(|caught| caught.survived).sum();
-    claims.count("mutations not caught", uncaught, 0, all.len() as u64);
-    claims.count("mutations whose rule was not enough on ten times the seeds", broken, 0, survived);
+    claims.count(&format!("{what} not caught"), uncaught, 0, all.len() as u64);
+    let enough = format!("{what} whose rule was not enough on ten times the seeds");
+    claims.count(&enough, broken, 0, survived);
 }

@@ -35,6 +35,13 @@ pub(crate) struct Committed {
 }
 
 impl Committed {
+    /// What its holders held when it came, and hold now: a record that waits tells less.
+    pub(crate) fn known(&self, came_with: &SessionToken) -> SessionToken {
+        let mut known = came_with.clone();
+        known.join(&self.merged);
+        known
+    }
+
     /// Gives the holders that were raised what this call made them depend on.
     pub(crate) fn spread(&self, state: &mut State, device: usize, new: &[Dep]) {
         let State { devices, store, world, .. } = state;

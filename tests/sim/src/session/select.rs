@@ -197,7 +197,7 @@ async fn finish(
             format!("device {device} at {at}: {reason} {served:?} met {met:?}; {ready:?}")
         });
         let leader = snapshot.leadership.leader().map(|leader| leader.epoch);
-        let holder = committed.merged;
+        let holder = committed.known(holder.merged());
         Some(Selected { served, met, valid_for, deps, holder, leader, since })
     })
 }

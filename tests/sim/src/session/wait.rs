@@ -73,7 +73,7 @@ pub(crate) async fn wait(
                 met: vec![tidegate_core::routing::Guarantee::ReadYourWrites],
                 valid_for: None,
                 deps: deps.clone(),
-                holder: committed.merged.clone(),
+                holder: committed.known(holder.merged()),
                 leader,
                 since: since.as_nanos(),
             };

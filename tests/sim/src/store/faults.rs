@@ -36,6 +36,17 @@ impl State {
         (!all.is_empty()).then(|| all[random.below(all.len())])
     }
 
+    /// Standbys of the database fall behind; their delays of before.
+    fn standbys_lag(&mut self, random: &mut Random) -> Vec<u64> {
+        let servers = &mut self.world.servers;
+        let before = servers.iter().map(|server| server.delay).collect();
+        let most = usize::try_from(self.options.delay_max / MILLI).expect("small");
+        for server in servers.iter_mut().filter(|server| server.leads.is_none()) {
+            server.delay = server.delay.max(random.within(0, most) as u64 * MILLI);
+        }
+        before
+    }
+
     /// Everybody hears of the next primary in time, soon or late.
     fn hear_in_time(&mut self, random: &mut Random) {
         let most = usize::try_from(self.options.store.max_lag / MILLI).expect("small");
@@ -128,7 +139,9 @@ async fn splits(sim: &Sim, goes_back: bool, random: &mut Random) {
         Some((old, new))
     });
     let Some((old, new)) = began else { return };
-    sim.sleep(random.within(1, 300) as u64 * MILLI).await;
+    // Soon, the old one goes on for all the time it counts those it does not hear of any more.
+    let most = if random.one_in(2) { 20 } else { 300 };
+    sim.sleep(random.within(1, most) as u64 * MILLI).await;
     let others_stay = random.one_in(2);
     sim.with(|state| {
         let now = state.now;
@@ -149,8 +162,12 @@ async fn splits(sim: &Sim, goes_back: bool, random: &mut Random) {
         servers.all_follow(new, other);
         state.check.trace.say(now, || format!("store server {new} leads beside {old}"));
     });
+    // What is recorded on the old primary is still missing when the new one is believed.
+    let delays = sim.with(|state| state.standbys_lag(random));
     sim.sleep(lasts).await;
     sim.with(|state| {
+        let servers = state.world.servers.iter_mut();
+        servers.zip(&delays).for_each(|(server, delay)| server.delay = *delay);
         if state.store.servers.main != new {
             return;
         }
