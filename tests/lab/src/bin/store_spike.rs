@@ -1,4 +1,5 @@
-//! Measures what Redis and Valkey do to a token store, and prints the tables of `docs/store.md`.
+//! Measures what Redis and Valkey do to a token store, and prints the tables of
+//! `docs/redis-measured.md`.
 //!
 //! Takes two to three minutes; decides nothing.
 
