@@ -24,6 +24,8 @@ pub struct StoreStatus {
     pub condition: StoreCondition,
     /// Why, where it is not well.
     pub problem: String,
+    /// It refuses writes, whatever else befalls it.
+    pub refuses: bool,
     /// When the last of its fences ends.
     pub fenced_until: Option<Instant>,
     /// Parts of it whose records are not believed, and all parts there are.
@@ -114,6 +116,7 @@ impl StoreStatus {
             redundancy: String::new(),
             condition: StoreCondition::Well,
             problem: String::new(),
+            refuses: false,
             fenced_until: None,
             lost_parts: (0, 1),
             pending: (0, 0),

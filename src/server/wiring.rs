@@ -153,8 +153,7 @@ fn figures(status: &StoreStatus) -> StoreFigures {
     let condition = status.condition;
     StoreFigures {
         reachable: condition < StoreCondition::Unreachable,
-        takes_writes: condition < StoreCondition::Unreachable
-            && condition != StoreCondition::Refuses,
+        takes_writes: condition < StoreCondition::Unreachable && !status.refuses,
         lost_parts: u64::try_from(status.lost_parts.0).unwrap_or(u64::MAX),
         pending: status.pending.0,
         lookups: counts.lookups,
@@ -302,5 +301,17 @@ fn settings(config: &Config, partition: &config::Partition, guards: Guards) -> S
         accepted_majors: partition.accepted_majors.clone(),
         upgraded_from: partition.upgraded_from.map(|system| system.tag()),
         guards,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_lost_something_may_refuse_writes_as_well() {
+        let lost = StoreStatus { condition: StoreCondition::Lost, ..StoreStatus::memory() };
+        assert!(figures(&lost).takes_writes);
+        assert!(!figures(&StoreStatus { refuses: true, ..lost }).takes_writes);
     }
 }

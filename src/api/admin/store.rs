@@ -70,7 +70,8 @@ fn alarm(status: &StoreStatus) -> Option<String> {
         ),
         StoreCondition::Lost => format!(
             "STORE_LOST: the token store {servers} lost records; subjects are unknown until a \
-             barrier covers that"
+             barrier covers that{}",
+            if status.refuses { format!("; it takes no writes: {problem}") } else { String::new() }
         ),
         StoreCondition::Unreachable => format!(
             "STORE_UNREACHABLE: the token store {servers} does not answer: {problem}; tokens that \
@@ -166,6 +167,9 @@ mod tests {
             assert_eq!(alarms.len(), ALARMS_MAX);
             assert!(alarms[0].starts_with(word), "{alarms:?}");
         }
+        let refuses = StoreStatus { refuses: true, ..status(StoreCondition::Lost) };
+        let alarm = with_alarm(all, &refuses).alarms.swap_remove(0);
+        assert!(alarm.ends_with("it takes no writes: no answer within 100 ms"), "{alarm}");
     }
 
     #[test]

@@ -212,13 +212,21 @@ impl Beliefs {
 
     fn unfit(&self, needed: u64, of: u64) -> String {
         match self.rules.believed_for {
-            None => "a replica was attached to a `single` store and may be promoted: restart \
-                     Tidegate to check it"
+            None => "a replica was attached to a `single` store and may be promoted: set \
+                     `min-replicas-to-write` to the number of its replicas, or remove them, and \
+                     restart Tidegate"
                 .to_owned(),
+            // What is set is no fence at all, or reaches further than the one of the start.
+            Some(window) if needed == 0 => format!(
+                "it takes writes without its replicas for longer than at the start: set \
+                 `min-replicas-to-write` to {of} and `min-replicas-max-lag` to at most {}, or \
+                 restart Tidegate",
+                window.as_secs()
+            ),
             Some(window) => format!(
                 "it takes writes with {needed} of {of} replicas, so one may be promoted unseen: \
                  set `min-replicas-to-write` to {of}, with a `min-replicas-max-lag` of at most \
-                 {}, or restart Tidegate",
+                 {}; or remove replicas and restart Tidegate",
                 window.as_secs()
             ),
         }
@@ -254,7 +262,7 @@ impl Beliefs {
             Some(_) | None => true,
         };
         if !counts {
-            self.refused(bucket, "replicas are behind `min-replicas-max-lag`");
+            self.refused(bucket, "replicas are behind `min-replicas-max-lag`, or there is none");
             return Took::Behind;
         }
         let needs = self.needs(bucket, info);

@@ -346,6 +346,7 @@ impl Shared {
             None => StoreCondition::Well,
         };
         StoreStatus {
+            refuses: standing.refuses.is_some(),
             version: checked.version.clone(),
             redundancy: checked.redundancy.to_string(),
             condition,

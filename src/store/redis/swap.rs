@@ -17,6 +17,9 @@ use super::lookups::{held, senseless};
 use super::record::Held;
 use crate::ports::Stored;
 
+/// Why a server refuses all writes that has too few replicas; its own words name the script.
+const TOO_FEW: &str = "fewer replicas follow it than `min-replicas-to-write`: bring them back";
+
 /// The script of every write.
 pub(super) fn script() -> Script {
     Script::new(include_str!("scripts/swap.lua"))
@@ -99,7 +102,12 @@ impl Inner {
     pub(super) fn refused(&self, bucket: Bucket, error: &CallError) {
         match error {
             CallError::Refused { code, .. } => {
-                self.beliefs.refused(bucket, &error.to_string());
+                let why = if code == "NOREPLICAS" {
+                    TOO_FEW.to_owned()
+                } else {
+                    error.to_string()
+                };
+                self.beliefs.refused(bucket, &why);
                 if code == "NOREPLICAS" || code == "READONLY" {
                     self.client.doubt(code);
                 }

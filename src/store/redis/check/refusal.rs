@@ -159,9 +159,13 @@ fn unknown_user(settings: &RedisSettings, text: &str) -> CheckError {
     };
     let user = settings.username.as_deref().unwrap_or("default");
     let text = format!(
-        "{} does not take it from the user `{user}`: {text}; set it, or `store.username`, to what \
-         the server knows",
-        settings.shown()
+        "{} does not take the password of the user `{user}`: {text}; set it, or `store.username`, \
+         to what the server knows{}",
+        settings.shown(),
+        match settings.topology {
+            Topology::Sentinel { .. } => ", and give the sentinels none: theirs is not supported",
+            Topology::Single | Topology::Cluster => "",
+        }
     );
     CheckError::refused(setting, text)
 }
