@@ -1,4 +1,5 @@
-//! What Redis and Valkey do to a token store, measured: the figures behind `docs/redis-measured.md`.
+//! What Redis and Valkey do to a token store, measured: the figures behind
+//! `docs/redis-measured.md`.
 //!
 //! - `split`: two instances as plain clients, one left on a deposed primary; what a barrier misses
 //! - `ids`: what the id of a history does on each event, and what a script can read
