@@ -3,6 +3,8 @@
 //! What holds for every store is `tests/store_conformance.rs`; what a service makes of a store's
 //! answers is told elsewhere.
 
+#[path = "store_redis/attacked.rs"]
+mod attacked;
 #[path = "store_redis/bounds.rs"]
 mod bounds;
 #[path = "store_redis/down.rs"]

@@ -122,7 +122,7 @@ async fn is_made_good(group: &Group, old: &RedisStore) -> Result<()> {
     let mut events = old.events();
     group.undo(0).await?;
     group.primary().set("min-replicas-to-write", "2").await?;
-    told(&mut events, StoreEvent::Lost(LossCause::Refused)).await?;
+    told(&mut events, StoreEvent::Lost(LossCause::Undone)).await?;
     // What the other one was told meanwhile is gone: the barrier covers it.
     let demanded = stage::believed(old, LEADER_AT_LAST).await?;
     assert_eq!(demanded, stage::barrier(LEADER_AT_LAST));

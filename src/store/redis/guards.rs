@@ -51,8 +51,12 @@ struct Part {
     server: Option<Server>,
     /// Why it refused our last write.
     refuses: Option<String>,
+    /// Why it does not store our records, though it is the primary.
+    complains: Option<String>,
     /// It takes writes without a replica that may be promoted: what an operator has to know.
     unfit: Option<String>,
+    /// Whether it needs all of its replicas was read, and it does.
+    is_fit: bool,
 }
 
 /// How the buckets stand.
@@ -101,7 +105,8 @@ impl Beliefs {
     ) -> Self {
         let part = || {
             let guard = SharedGuard::new(rules, keys.to_vec());
-            Mutex::new(Part { guard, server: None, refuses: None, unfit: None })
+            let (server, refuses, complains, unfit) = (None, None, None, None);
+            Mutex::new(Part { guard, server, refuses, complains, unfit, is_fit: true })
         };
         Self {
             parts: (0..buckets).map(|_| part()).collect(),
@@ -132,7 +137,8 @@ impl Beliefs {
         info: &ServerInfo,
         generation: Option<Vec<u8>>,
     ) -> Worth {
-        let ServerInfo { server, is_primary, evicted, .. } = *info;
+        let ServerInfo { server, is_primary, .. } = *info;
+        let evicted = self.forgot(info);
         let reply = Reply { server, is_primary, evicted, generation };
         let Some(mut part) = self.part(bucket) else {
             return Worth::Unknown(Unbelieved::Lost);
@@ -149,6 +155,13 @@ impl Beliefs {
             Needs::All => worth,
             Needs::Unread | Needs::Fewer { .. } => Worth::Unknown(Unbelieved::Deposed),
         }
+    }
+
+    /// What a server counts of what no generation outlives; copies where one may be promoted.
+    fn forgot(&self, info: &ServerInfo) -> u64 {
+        let counts = self.rules.believed_for.is_some() && self.guards.believed_lookup();
+        let copied = if counts { info.copied } else { 0 };
+        Reply::counts(info.evicted, copied)
     }
 
     /// Notes what a server said of how many replicas it needs to take a write, and of their lag in
@@ -195,6 +208,7 @@ impl Beliefs {
             Needs::Fewer { needed, of, lasts: true } => Some(self.unfit(needed, of)),
         };
         let Some(mut part) = self.part(bucket) else { return needs };
+        part.is_fit = needs == Needs::All;
         if unfit.is_some() {
             part.guard.refused();
         }
@@ -284,6 +298,24 @@ impl Beliefs {
         if taken.is_settled && needs == Needs::All { Took::Counts } else { Took::Young }
     }
 
+    /// Notes that a server refused a write of ours, and is the primary all the same.
+    pub(super) fn complains(&self, bucket: Bucket, why: &str) {
+        let Some(mut part) = self.part(bucket) else { return };
+        let before = part.complains.replace(why.to_owned());
+        drop(part);
+        if before.is_none() {
+            self.announcer.tell(StoreEvent::Refuses, why);
+        }
+    }
+
+    /// Notes that a server stored something of ours: what it takes without room is no record.
+    pub(super) fn stored(&self, bucket: Bucket) {
+        let before = self.part(bucket).and_then(|mut part| part.complains.take());
+        if before.is_some() {
+            self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
+        }
+    }
+
     /// Notes that a server refused a write of ours.
     pub(super) fn refused(&self, bucket: Bucket, why: &str) {
         let Some(mut part) = self.part(bucket) else { return };
@@ -348,9 +380,11 @@ impl Beliefs {
         }
     }
 
-    /// The generation that is to be written now.
+    /// The generation that is to be written now: never by one whose fence is that of another
+    /// store, as this was before it had its replicas or their settings.
     pub(super) fn due(&self, bucket: Bucket) -> Option<Write> {
-        self.part(bucket)?.guard.due(self.clock.now(), &self.guards)
+        let part = self.part(bucket).filter(|part| part.is_fit)?;
+        part.guard.due(self.clock.now(), &self.guards)
     }
 
     /// Whether a fence is up: then a record is promised to nobody elsewhere.
@@ -366,7 +400,8 @@ impl Beliefs {
         for part in &self.parts {
             let part = lock(part);
             standing.lost += usize::from(!part.guard.stands());
-            standing.refuses = standing.refuses.or_else(|| part.refuses.clone());
+            let refuses = part.refuses.as_ref().or(part.complains.as_ref());
+            standing.refuses = standing.refuses.or_else(|| refuses.cloned());
             standing.unfit = standing.unfit.or_else(|| part.unfit.clone());
             let ends = part.guard.fenced_until(now, &self.guards);
             standing.fenced_until = standing.fenced_until.max(ends);

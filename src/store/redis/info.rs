@@ -15,6 +15,8 @@ pub(super) struct ServerInfo {
     pub(super) is_primary: bool,
     /// Records it has evicted since it started; 0 where it was not asked.
     pub(super) evicted: u64,
+    /// Replicas that copied all it holds since it started; 0 where it was not asked.
+    pub(super) copied: u64,
     /// The lag of each replica that is attached, in seconds.
     pub(super) lags: Vec<u64>,
     /// It takes writes with replicas alone, of which it says neither how many nor how far.
@@ -35,7 +37,7 @@ impl ServerInfo {
 
     /// Reads the lines of `INFO`; `None` if they name no server.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (mut server, mut is_primary, mut evicted) = (None, false, 0);
+        let (mut server, mut is_primary, mut evicted, mut copied) = (None, false, 0, 0);
         let (mut lags, mut needs_replicas) = (Vec::new(), false);
         for line in text.lines() {
             let Some((name, value)) = line.trim_end().split_once(':') else { continue };
@@ -43,12 +45,13 @@ impl ServerInfo {
                 "master_replid" => server = Server::parse(value),
                 "role" => is_primary = value == "master",
                 "evicted_keys" => evicted = value.parse().ok()?,
+                "sync_full" => copied = value.parse().ok()?,
                 // Only shown where both settings are in force.
                 "min_slaves_good_slaves" => needs_replicas = true,
                 _ => lags.extend(lag(name, value)),
             }
         }
-        Some(Self { server: server?, is_primary, evicted, lags, needs_replicas })
+        Some(Self { server: server?, is_primary, evicted, copied, lags, needs_replicas })
     }
 
     /// Replicas that were heard of within the last `seconds`.
@@ -85,12 +88,14 @@ mod tests {
              slave0:ip=127.0.0.1,port=1,state=online,offset=9,lag=0\r\n\
              slave1:ip=127.0.0.1,port=2,state=online,offset=9,lag=11,type=replica\r\n\
              slave2:ip=127.0.0.1,port=3,state=wait_bgsave,offset=0,lag=0\r\n\
-             slave_read_only:1\r\nmaster_replid:{ID}\r\n# Stats\r\nevicted_keys:7\r\n"
+             slave_read_only:1\r\nmaster_replid:{ID}\r\n# Stats\r\n\
+             evicted_keys:7\r\nsync_full:3\r\n"
         );
         let info = ServerInfo::parse(&text).expect("it names itself");
         assert_eq!(Some(info.server), Server::parse(ID));
         assert!(info.is_primary);
-        assert_eq!((info.evicted, info.lags.as_slice()), (7, [0, 11].as_slice()));
+        assert_eq!((info.evicted, info.copied), (7, 3));
+        assert_eq!(info.lags, [0, 11]);
         assert_eq!((info.replicas_within(10), info.replicas_within(11)), (1, 2));
         assert!(!info.needs_replicas, "it takes writes alone");
         let needs = format!("{text}min_slaves_good_slaves:2\r\n");

@@ -86,6 +86,9 @@ impl Inner {
                 text: "it took a write that its replicas may never see".to_owned(),
             });
         }
+        if !new.bytes().is_empty() {
+            self.beliefs.stored(bucket);
+        }
         let worth = self.judge(bucket, &info, generation);
         let replicated = match (answers.next(), i64::from(self.wait_replicas)) {
             (Some(Value::Int(acknowledged)), wanted) => acknowledged >= wanted,
@@ -101,12 +104,11 @@ impl Inner {
     /// Notes that a server refused a write.
     pub(super) fn refused(&self, bucket: Bucket, error: &CallError) {
         match error {
+            CallError::Refused { code, .. } if tells_no_role(code) => {
+                self.beliefs.complains(bucket, &error.to_string());
+            }
             CallError::Refused { code, .. } => {
-                let why = if code == "NOREPLICAS" {
-                    TOO_FEW.to_owned()
-                } else {
-                    error.to_string()
-                };
+                let why = if code == "NOREPLICAS" { TOO_FEW.to_owned() } else { error.to_string() };
                 self.beliefs.refused(bucket, &why);
                 if code == "NOREPLICAS" || code == "READONLY" {
                     self.client.doubt(code);
@@ -115,4 +117,10 @@ impl Inner {
             CallError::Unreachable(_) => {}
         }
     }
+}
+
+/// Whether a server refuses a write for what it or the key holds: that says nothing of who is
+/// primary, and heartbeats, which it takes all the same or refuses for what it is, do.
+fn tells_no_role(code: &str) -> bool {
+    matches!(code, "OOM" | "WRONGTYPE" | "BUSY" | "MISCONF" | "NOPERM")
 }

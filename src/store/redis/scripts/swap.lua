@@ -13,5 +13,7 @@ if same then
   end
   held = ''
 end
-local stats = string.match(redis.call('INFO', 'stats'), 'evicted_keys:%d+')
-return { same and 1 or 0, held, redis.call('GET', KEYS[2]), redis.call('INFO', 'replication') .. stats }
+local stats, said = redis.call('INFO', 'stats'), redis.call('INFO', 'replication')
+local evicted, copied = string.match(stats, 'evicted_keys:%d+'), string.match(stats, 'sync_full:%d+')
+said = said .. evicted .. '\n' .. copied
+return { same and 1 or 0, held, redis.call('GET', KEYS[2]), said }
