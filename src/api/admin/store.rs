@@ -129,7 +129,10 @@ const fn loss(cause: LossCause) -> &'static str {
         LossCause::OtherServer => {
             "it restarted, another server was promoted, or an older copy was restored"
         }
-        LossCause::Evicted => "it evicted records: set `maxmemory-policy` to noeviction",
+        LossCause::Evicted => {
+            "it evicted records (then set `maxmemory-policy` to noeviction), or a replica copied \
+             all of it anew, which may have been promoted meanwhile"
+        }
         LossCause::Malformed => "what it keeps of its own losses cannot be read",
         LossCause::NoScript => "its scripts were removed",
         LossCause::Refused => {

@@ -19,6 +19,8 @@ use crate::token::{BodyError, BodyLimits, Component, ComponentKey, Mark, Session
 /// The only version there is.
 const VERSION: u8 = 1;
 const SERVER_BYTES: usize = 20;
+/// Beyond it nobody counts: the next one must have a number too.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 const HEAD_BYTES: usize = 1 + SERVER_BYTES + 8 + 8;
 
 /// The replication id of a server of the store: it changes whenever another history begins.
@@ -69,6 +71,9 @@ pub enum GenerationError {
     /// Its barriers are no token body.
     #[error("the barriers of the generation: {0}")]
     Barriers(#[from] BodyError),
+    /// It is counted higher than anybody counts.
+    #[error("the number {0} is none that was ever counted to")]
+    Number(u64),
 }
 
 impl Generation {
@@ -128,6 +133,9 @@ impl Generation {
             return Err(GenerationError::Short);
         };
         let (number, evicted) = (u64::from_le_bytes(*number), u64::from_le_bytes(*evicted));
+        if number > NUMBER_MAX {
+            return Err(GenerationError::Number(number));
+        }
         let (barriers, _) = SessionToken::decode(body, BodyLimits::default())?;
         Ok(Self { server: Server(server), number, evicted, barriers })
     }
@@ -161,6 +169,13 @@ mod tests {
         let mut bytes = sample().encode();
         bytes[0] = 2;
         assert_eq!(Generation::decode(&bytes), Err(GenerationError::Version(2)));
+    }
+
+    #[test]
+    fn a_number_that_has_no_next_is_not_read() {
+        let forged = Generation { number: u64::MAX, ..sample() };
+        let refused = Err(GenerationError::Number(u64::MAX));
+        assert_eq!(Generation::decode(&forged.encode()), refused);
     }
 
     #[test]

@@ -317,6 +317,7 @@ fn generations_are_the_bytes_of_the_vectors() {
             Ok(_) => "nothing".to_owned(),
             Err(GenerationError::Version(_)) => "a later version".to_owned(),
             Err(GenerationError::Short) => "too short".to_owned(),
+            Err(GenerationError::Number(_)) => "too high a number".to_owned(),
             Err(GenerationError::Barriers(BodyError::Version { .. })) => {
                 "barriers: a later version".to_owned()
             }

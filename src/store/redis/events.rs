@@ -98,15 +98,26 @@ impl StoreCounters {
     }
 }
 
+/// An event, and why it came about, for people.
+pub(super) type Told = (StoreEvent, String);
+
 /// Tells whoever listens.
 #[derive(Debug)]
 pub(super) struct Announcer {
     events: broadcast::Sender<StoreEvent>,
+    told: broadcast::Sender<Told>,
 }
 
 impl Announcer {
     pub(super) fn new() -> Self {
-        Self { events: broadcast::Sender::new(EVENTS_KEPT) }
+        let (events, told) =
+            (broadcast::Sender::new(EVENTS_KEPT), broadcast::Sender::new(EVENTS_KEPT));
+        Self { events, told }
+    }
+
+    /// As [`Self::listen`], with the reasons.
+    pub(super) fn listen_closely(&self) -> broadcast::Receiver<Told> {
+        self.told.subscribe()
     }
 
     pub(super) fn listen(&self) -> broadcast::Receiver<StoreEvent> {
@@ -141,5 +152,6 @@ impl Announcer {
         }
         // Nobody may listen.
         let _ = self.events.send(event);
+        let _ = self.told.send((event, why.to_owned()));
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinHandle;
 
 use super::client::Lane;
+use super::events::Told;
 use super::keys::Bucket;
 use super::pending::Pending;
 use super::{CheckError, RedisSettings, RedisStore, StoreCount, StoreCounters, StoreEvent};
@@ -152,10 +153,10 @@ impl Drop for SharedStore {
 
 impl Shared {
     /// Opens it; returns what befalls it from then on.
-    async fn try_open(&self) -> Result<broadcast::Receiver<StoreEvent>, CheckError> {
+    async fn try_open(&self) -> Result<broadcast::Receiver<Told>, CheckError> {
         let settings = self.settings.clone();
         let store = RedisStore::open(settings, &self.keys, self.guards, self.clock).await?;
-        let events = store.events();
+        let events = store.inner.announcer.listen_closely();
         self.agree(&store).await?;
         let checked = store.checked();
         tracing::info!(
@@ -232,7 +233,7 @@ impl Shared {
     }
 
     /// Opens it where it is not, then hands over what waited and tells what befalls it.
-    async fn keep(self: Arc<Self>, events: Option<broadcast::Receiver<StoreEvent>>) {
+    async fn keep(self: Arc<Self>, events: Option<broadcast::Receiver<Told>>) {
         let events = match events {
             Some(events) => events,
             None => {
@@ -244,7 +245,7 @@ impl Shared {
         tokio::join!(self.pass_on_all(events), self.hand_over());
     }
 
-    async fn wait_for_it(&self) -> broadcast::Receiver<StoreEvent> {
+    async fn wait_for_it(&self) -> broadcast::Receiver<Told> {
         let mut pause = FIRST_PAUSE;
         loop {
             self.clock.sleep_until(self.clock.now() + pause).await;
@@ -274,11 +275,11 @@ impl Shared {
         }
     }
 
-    async fn pass_on_all(&self, mut events: broadcast::Receiver<StoreEvent>) {
+    async fn pass_on_all(&self, mut events: broadcast::Receiver<Told>) {
         loop {
             match events.recv().await {
-                Ok(event) => {
-                    self.pass_on(event);
+                Ok((event, why)) => {
+                    self.pass_on(event, why);
                     if let (StoreEvent::Lost(_), Some(store)) = (event, self.opened.get()) {
                         self.agree_again(store).await;
                     }
@@ -289,8 +290,7 @@ impl Shared {
         }
     }
 
-    fn pass_on(&self, event: StoreEvent) {
-        let mut why = String::new();
+    fn pass_on(&self, event: StoreEvent, why: String) {
         let what = match event {
             StoreEvent::Lost(cause) => StoreHappening::Lost(cause),
             StoreEvent::Stands => StoreHappening::Stands,
@@ -299,10 +299,7 @@ impl Shared {
             StoreEvent::Refuses => StoreHappening::Refuses,
             StoreEvent::Takes => StoreHappening::Takes,
             StoreEvent::RecordMalformed => StoreHappening::RecordMalformed,
-            StoreEvent::Unfit => {
-                why = self.opened.get().and_then(|store| store.unfit()).unwrap_or_default();
-                StoreHappening::Unfit
-            }
+            StoreEvent::Unfit => StoreHappening::Unfit,
         };
         self.tell(what, why);
     }

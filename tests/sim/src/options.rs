@@ -139,10 +139,7 @@ impl Options {
                 self.flush_interval = 5 * MILLI;
             }
             Profile::LateRows => (self.row_latency_max, self.row_failures) = (400 * MILLI, 40),
-            Profile::Reused => {
-                self.servers = 4;
-                self.row_failures = 0;
-            }
+            Profile::Reused => (self.servers, self.row_failures) = (4, 0),
             Profile::Twins | Profile::Moved | Profile::Attached => {
                 self.servers = 5;
                 (self.poll_loss, self.overtaken) = (0, 0);
@@ -150,8 +147,8 @@ impl Options {
                 self.row_latency_max = 10 * MILLI;
             }
             Profile::LateAnswers => self.overtaken = 60,
+            // Seldom enough used for records to vanish.
             Profile::Expiry => {
-                // Seldom enough used for records to vanish.
                 (self.devices, self.subjects) = (14, 14);
                 self.gate = Duration::from_millis(250);
             }

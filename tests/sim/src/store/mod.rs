@@ -3,7 +3,8 @@
 //! - [`options`]: what a seed makes of it
 //! - [`memory`]: records in one process
 //! - [`server`], [`servers`]: a shared store; no rule of Tidegate
-//! - [`link`], [`client`], [`pending`], [`upkeep`]: the shell's side of it, around the core's `SharedGuard`
+//! - [`link`], [`client`], [`pending`], [`upkeep`]: the shell's side of it, around the core's
+//!   `SharedGuard`
 //! - [`own`]: memories of several instances, and how those look for each other
 //! - [`version`]: what the version before reads and writes
 //! - [`faults`]: what breaks

@@ -16,8 +16,8 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage, Transaction};
 use super::memory::{Due, Memory};
 use super::place::{INSTANCES, Place};
 use super::tally::Tally;
-use crate::soak::say;
 use crate::service::{DATABASE, PARTITION};
+use crate::soak::say;
 
 /// An application's patience with its database, and with one request.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
