@@ -7,7 +7,8 @@ TEST_THREADS ?= 6
 # The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
 ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
-STORE := $(addprefix --test ,$(filter-out store_soak,$(basename $(notdir $(wildcard tests/store_*.rs)))))
+STORE := $(addprefix --test ,$(filter-out store_soak store_conformance,$(basename \
+	$(notdir $(wildcard tests/store_*.rs)))))
 TWO := with_two_instances
 # What the program says to its callers and of itself, and how it is deployed.
 PROGRAM := --test api --test deploy --test telemetry --test telemetry_alloc
@@ -87,8 +88,10 @@ store: ## Runs the tests of the token store that instances share, and their scen
 	@beside() { RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast "$$@"; }; \
 	beside --test scenarios -- $(TWO) >target/two.log 2>&1 & two=$$!; \
 	beside --test store_soak >target/store-soak.log 2>&1 & soak=$$!; \
-	beside $(STORE); store=$$?; wait $$two; two=$$?; wait $$soak; soak=$$?; \
-	cat target/two.log target/store-soak.log; exit $$((store + two + soak))
+	beside --test store_conformance >target/store-conforms.log 2>&1 & conforms=$$!; \
+	beside $(STORE); failed=$$?; \
+	for one in $$two $$soak $$conforms; do wait $$one || failed=1; done; \
+	cat target/two.log target/store-soak.log target/store-conforms.log; exit $$failed
 
 program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \

@@ -12,7 +12,7 @@ mod stage;
 mod suite;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -69,7 +69,14 @@ const WRITES_BEFORE_THE_FAILOVER: u64 = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_redis_cluster_conforms_while_a_primary_dies_and_another_takes_its_place() -> Result<()> {
     let cluster = Cluster::start(Options::new(Kind::Redis).min_replicas(1, 10)).await?;
-    let (number, writes) = (AtomicUsize::new(0), Arc::new(AtomicU64::new(0)));
+    let (number, writes) = (AtomicU16::new(0), Arc::new(AtomicU64::new(0)));
+    // What a replica has seen is not lost with its primary.
+    let settings = RedisSettings {
+        wait_replicas: 1,
+        wait: Duration::from_secs(1),
+        ..stage::cluster(&cluster)
+    };
+    let store = Arc::new(patient::open(&settings).await?);
     let over = AtomicBool::new(false);
     let fail_over = async {
         let begun = || async { Ok(writes.load(Ordering::Relaxed) > WRITES_BEFORE_THE_FAILOVER) };
@@ -89,14 +96,8 @@ async fn a_redis_cluster_conforms_while_a_primary_dies_and_another_takes_its_pla
         // The last run begins after the failover at the latest.
         while runs == 0 || !over.load(Ordering::Relaxed) {
             suite::conforms(async || {
-                // What a replica has seen is not lost with its primary.
-                let settings = RedisSettings {
-                    wait_replicas: 1,
-                    wait: Duration::from_secs(1),
-                    ..stage::cluster(&cluster)
-                };
-                let store = patient::open(&empty(settings, &number)).await;
-                Patient::new(store.expect("the cluster may keep records"), Arc::clone(&writes))
+                let number = number.fetch_add(1, Ordering::Relaxed);
+                Patient::new(Arc::clone(&store), number, Arc::clone(&writes))
             })
             .await;
             runs += 1;

@@ -20,7 +20,7 @@ static SEED: LazyLock<u64> = LazyLock::new(|| {
     let asked = std::env::var("TIDEGATE_SEED").ok();
     asked.map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a number"))
 });
-const WORLDS: usize = 3;
+const WORLDS: usize = 4;
 const GONE: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,21 +32,32 @@ pub(crate) async fn open(settings: &RedisSettings) -> Result<RedisStore> {
     opened.into_inner().expect("nobody panicked").expect("it was tried")
 }
 
-/// A store behind a client that waits.
+/// A store behind a client that waits, with subjects of its own: a store that is opened anew must
+/// first take writes for a while, so all share one.
 pub(crate) struct Patient {
-    store: RedisStore,
+    store: Arc<RedisStore>,
+    number: u16,
     writes: Arc<AtomicU64>,
 }
 
 impl Patient {
-    pub(crate) const fn new(store: RedisStore, writes: Arc<AtomicU64>) -> Self {
-        Self { store, writes }
+    pub(crate) const fn new(store: Arc<RedisStore>, number: u16, writes: Arc<AtomicU64>) -> Self {
+        Self { store, number, writes }
+    }
+
+    /// The subject that only this one calls so, in the same bucket.
+    fn own(&self, key: SubjectKey) -> SubjectKey {
+        let mut bytes = *key.as_bytes();
+        for (byte, number) in bytes.iter_mut().rev().zip(self.number.to_le_bytes()) {
+            *byte ^= number;
+        }
+        SubjectKey::new(bytes)
     }
 }
 
 impl TokenStore for Patient {
     async fn lookup(&self, key: SubjectKey) -> Result<Looked, StoreError> {
-        let answer = Mutex::new(None);
+        let (key, answer) = (self.own(key), Mutex::new(None));
         let answered = || async {
             let looked = self.store.lookup(key).await;
             let is_answer = looked.is_ok();
@@ -58,7 +69,7 @@ impl TokenStore for Patient {
     }
 
     async fn update(&self, key: SubjectKey, change: &Change) -> Result<Kept, StoreError> {
-        let kept = self.store.update(key, change).await?;
+        let kept = self.store.update(self.own(key), change).await?;
         self.writes.fetch_add(1, Ordering::Relaxed);
         if kept.stored != Stored::Memory {
             return Ok(kept);
