@@ -5,13 +5,13 @@ TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
 # The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
-ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
+ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis \
+	--test store_redis
 # Those of the shared store; the scenarios with two instances belong to them.
-STORE := $(addprefix --test ,$(filter-out store_soak store_conformance,$(basename \
-	$(notdir $(wildcard tests/store_*.rs)))))
+STORE := --test store_instances --test store_soak
 TWO := with_two_instances
 # What the program says to its callers and of itself, and how it is deployed.
-PROGRAM := --test api --test deploy --test telemetry --test telemetry_alloc
+PROGRAM := --test store_check --test store_config --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
 CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
 	api deploy rounds telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
@@ -86,12 +86,9 @@ failover: ## Runs every test of failovers, crashes and splits of real servers.
 
 store: ## Runs the tests of the token store that instances share, and their scenarios.
 	@beside() { RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast "$$@"; }; \
-	beside --test scenarios -- $(TWO) >target/two.log 2>&1 & two=$$!; \
-	beside --test store_soak >target/store-soak.log 2>&1 & soak=$$!; \
-	beside --test store_conformance >target/store-conforms.log 2>&1 & conforms=$$!; \
-	beside $(STORE); failed=$$?; \
-	for one in $$two $$soak $$conforms; do wait $$one || failed=1; done; \
-	cat target/two.log target/store-soak.log target/store-conforms.log; exit $$failed
+	{ beside --test scenarios -- $(TWO) && beside --test store_conformance; } >target/two.log 2>&1 & \
+	two=$$!; beside $(STORE); store=$$?; wait $$two; two=$$?; cat target/two.log; \
+	exit $$((store + two))
 
 program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \

@@ -1,4 +1,4 @@
-//! Every fault of a shared store twice, under sessions that use two instances; and the store gone
+//! Every fault of a shared store once, under sessions that use two instances; and the store gone
 //! for a while under the same load.
 //!
 //! What a round is and what it must show stands in the lab (`soak::store`). Here the figures must
@@ -20,13 +20,13 @@ static SEED: LazyLock<u64> = LazyLock::new(|| {
     let asked = std::env::var("TIDEGATE_SEED").ok();
     asked.map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a number"))
 });
-const WORLDS: usize = 4;
+const WORLDS: usize = 3;
 const GONE: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_fault_of_the_store_is_announced_and_nothing_stale_is_served() {
     println!("store: TIDEGATE_SEED={}", *SEED);
-    let length = Length::Rounds(2);
+    let length = Length::Rounds(1);
     let run = Run { kinds: &Kind::ALL, length, seed: *SEED, off: None, worlds: WORLDS };
     let sums = rounds(run).await.expect("it is played");
     let mut claims = Claims::new("soak-test");
