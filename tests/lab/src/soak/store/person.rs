@@ -205,6 +205,12 @@ impl Person {
             timeout(REQUEST_LIMIT, Box::pin(reading)).await;
         let why = match read {
             Ok(Ok(read)) => return Some(read),
+            // No sample of the leader came within the budget: of no concern to a store.
+            Ok(Err(ReadError::Refused { reason: Reason::NotProvable, .. })) => {
+                self.tally.refused += 1;
+                self.tally.carried_late += u64::from(self.carrying.is_some());
+                return None;
+            }
             Ok(Err(error)) => {
                 let is_refused = matches!(error, ReadError::Refused { .. });
                 self.tally.refused += u64::from(is_refused);

@@ -8,6 +8,8 @@ use super::play::Round;
 use super::tally::Tally;
 use crate::claims::{Claims, Op};
 
+/// Percent of reads for which no leader sample may come within their 50 ms, on a busy machine.
+const LATE_MAX: f64 = 2.0;
 /// Two poll intervals of an idle node: one lag, as it is seen.
 const NORMAL_WITHIN: Duration = Duration::from_millis(500);
 
@@ -68,8 +70,11 @@ impl Sums {
         let judged = tally.judged + tally.carried;
         count(claims, "stale reads unflagged", &self.stale, judged);
         count(claims, "losses of the store not announced", &self.unannounced, self.losses);
-        let calls = tally.carried + tally.carried_failed;
+        let calls = tally.carried + tally.carried_failed + tally.carried_late;
         claims.count("failed calls with a carried token", tally.carried_failed, 0, calls);
+        let late = percent(tally.carried_late, calls);
+        let name = "percent of calls with a carried token that the leader kept waiting";
+        claims.claim(name, late, Op::AtMost, LATE_MAX, calls);
         count(claims, "rounds that broke off", &self.broken_off, self.rounds);
     }
 

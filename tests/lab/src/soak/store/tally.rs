@@ -36,6 +36,8 @@ pub struct Tally {
     pub broken: u64,
     /// Calls of sessions that carry tokens which failed while both instances ran.
     pub carried_failed: u64,
+    /// Reads of those that were refused since no sample of the leader came within their budget.
+    pub carried_late: u64,
     /// Rows that were looked for on the late standby just after a read.
     pub probes: u64,
     /// Those that it lacked.
@@ -56,7 +58,7 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    const fn counters(&mut self) -> [&mut u64; 17] {
+    const fn counters(&mut self) -> [&mut u64; 18] {
         [
             &mut self.writes,
             &mut self.unwritten,
@@ -73,6 +75,7 @@ impl Tally {
             &mut self.refused,
             &mut self.broken,
             &mut self.carried_failed,
+            &mut self.carried_late,
             &mut self.probes,
             &mut self.lacking,
         ]
