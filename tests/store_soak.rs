@@ -50,8 +50,8 @@ async fn breaks_without(off: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_fence_guard_a_split_store_serves_stale_reads() {
-    breaks_without("fence").await;
+async fn without_the_gate_guard_records_that_expired_are_missed() {
+    breaks_without("gate").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
