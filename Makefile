@@ -5,15 +5,14 @@ TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
 # The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
-ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis \
-	--test store_redis
+ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := --test store_instances --test store_soak
 TWO := with_two_instances
 # What the program says to its callers and of itself, and how it is deployed.
 PROGRAM := --test store_check --test store_config --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
-CHECKED := --lib --bins $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
+CHECKED := --lib --bins --test store_redis $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
 	api deploy rounds telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
