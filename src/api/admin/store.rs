@@ -129,16 +129,15 @@ const fn loss(cause: LossCause) -> &'static str {
         LossCause::OtherServer => {
             "it restarted, another server was promoted, or an older copy was restored"
         }
-        LossCause::Evicted => {
-            "it evicted records (then set `maxmemory-policy` to noeviction), or a replica copied \
-             all of it anew, which may have been promoted meanwhile"
-        }
+        LossCause::Evicted => "it evicted records: set `maxmemory-policy` to noeviction",
         LossCause::Malformed => "what it keeps of its own losses cannot be read",
         LossCause::NoScript => "its scripts were removed",
         LossCause::Refused => {
             "it refused writes for a time, in which another server may have taken those of others"
         }
-        LossCause::Undone => "a promotion was undone: it is an earlier server again",
+        LossCause::Undone => {
+            "a promotion was undone, or may have been: a replica copied all there is anew"
+        }
         LossCause::Told => "another instance saw it lose something",
     }
 }
