@@ -37,12 +37,14 @@ impl Stop {
 
 /// Reads HUP to reload or the signal to stop with; an end of input means the test has died.
 ///
-/// A signal is repeated, because a server that is just starting ignores it.
+/// A signal is repeated, because a server that is just starting ignores it. The shell itself
+/// outlives HUP: the kernel sends one to its group when the test dies while a server is frozen.
 const SCRIPT: &str = r#"
 root=$1 log=$2 end=$3
 shift 3
 "$@" </dev/null >>"$log" 2>&1 &
 pid=$!
+trap "" HUP
 echo "$pid"
 while read -r word && [ "$word" = HUP ]; do
     kill -HUP "$pid"

@@ -42,6 +42,13 @@ fn runs(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|command| !command.is_empty())
 }
 
+/// The process that started it.
+fn parent(pid: u32) -> Result<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    Ok(line.context("a parent")?.trim().parse()?)
+}
+
 async fn a_restart_begins_a_new_history(kind: Kind) -> Result<()> {
     let server = Server::start(Options::new(kind)).await?;
     let (port, first) = (server.port(), server.replid().await?);
@@ -216,6 +223,14 @@ async fn a_killed_test_leaves_no_server_and_no_folder() -> Result<()> {
     assert!(
         servers.len() == 2 && servers.iter().all(|(pid, folder)| runs(*pid) && folder.exists())
     );
+    // What the kernel does to the group of a frozen server whose test has died, but in time to
+    // be seen: it sends the guards HUP.
+    for (pid, _) in &servers {
+        let guard = parent(*pid)?;
+        assert_ne!(guard, child.id(), "a guard stands between");
+        let sent = Command::new("kill").args(["-HUP", &guard.to_string()]).status()?;
+        assert!(sent.success());
+    }
     child.kill()?;
     child.wait()?;
     let gone = until("nothing is left", LIMIT, || async {
