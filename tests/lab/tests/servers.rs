@@ -1,10 +1,12 @@
 //! The lab's own servers: each recipe is seen to do what scenario tests rely on.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::{Cluster, ClusterOptions, Lsn, Server, Stop};
+use tidegate_lab::wait::{LIMIT, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -270,6 +272,32 @@ async fn an_async_commit_is_lost_in_a_crash_on_the_same_timeline() -> Result<()>
         Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn commits_wait_for_a_standby_once_that_is_set() -> Result<()> {
+    const CHECKPOINTER: &str =
+        "select pid from pg_stat_activity where backend_type = 'checkpointer'";
+    let cluster = with_table(Major::V15, 0).await?;
+    let leader = cluster.leader();
+    let pid: i32 = leader.value(CHECKPOINTER).await?;
+    let signal = |name: &str| Command::new("kill").args([name, &pid.to_string()]).status();
+    assert!(signal("-STOP")?.success());
+    let (server, name) = (leader.clone(), "synchronous_standby_names");
+    let mut setting = tokio::spawn(async move { server.set(name, "nobody").await });
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut setting).await;
+    assert!(signal("-CONT")?.success());
+    assert!(early.is_err(), "it is set while commits wait for nobody yet");
+    setting.await??;
+    let session = leader.connect("postgres", "postgres").await?;
+    let write = async move { session.batch_execute("insert into t values (1)").await };
+    let writing = tokio::spawn(write);
+    let waits = "select exists (select from pg_stat_activity where wait_event = 'SyncRep')";
+    until("the commit waits", LIMIT, || async { leader.value(waits).await }).await?;
+    leader.unset(name).await?;
+    writing.await??;
+    assert!(has(leader, 1).await?);
+    Ok(())
 }
 
 #[tokio::test]

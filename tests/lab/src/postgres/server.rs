@@ -297,7 +297,8 @@ impl Server {
     /// When the running server does not read its configuration again.
     pub async fn set(&self, name: &str, value: &str) -> Result<()> {
         self.state().settings.insert(name.to_owned(), value.to_owned());
-        self.reload().await
+        self.reload().await?;
+        self.await_checkpointer(name).await
     }
 
     /// Takes back a setting of the test.
@@ -313,7 +314,18 @@ impl Server {
                 None => state.settings.remove(name),
             };
         }
-        self.reload().await
+        self.reload().await?;
+        self.await_checkpointer(name).await
+    }
+
+    /// Whether commits wait for anybody is what the checkpointer says, so it must have read that
+    /// too. It has when a new session, begun after all were told to read, gets what it asks of it.
+    async fn await_checkpointer(&self, changed: &str) -> Result<()> {
+        if changed == "synchronous_standby_names" && self.is_running() {
+            let session = self.connect("postgres", "postgres").await?;
+            session.batch_execute("checkpoint").await?;
+        }
+        Ok(())
     }
 
     pub(super) async fn reload(&self) -> Result<()> {
