@@ -23,6 +23,8 @@ mod leaving;
 mod mass_wake;
 #[path = "operations/pace.rs"]
 mod pace;
+#[path = "operations/permits.rs"]
+mod permits;
 #[path = "operations/polls.rs"]
 mod polls;
 #[path = "operations/stage.rs"]

@@ -96,7 +96,7 @@ pub fn wait(
     use v1::wait_until_fresh_response::Outcome;
     let (outcome, served) = match &waited.outcome {
         WaitedFor::Fresh(named) => (Outcome::Fresh, Some(served(handle, named, waited.waited))),
-        WaitedFor::TimedOut => (Outcome::TimedOut, None),
+        WaitedFor::TimedOut | WaitedFor::Capped => (Outcome::TimedOut, None),
         WaitedFor::Lost => (Outcome::Lost, None),
         WaitedFor::Unknown => (Outcome::Unknown, None),
         WaitedFor::Gone => (Outcome::Gone, None),

@@ -37,7 +37,7 @@ pub(super) fn select(metrics: &PartitionTelemetry, selected: &Selected, brought:
 pub(super) fn wait(metrics: &PartitionTelemetry, waited: &Waited, brought: SessionKind) {
     let end = match waited.outcome {
         WaitedFor::Fresh(_) => WaitEnd::Fresh,
-        WaitedFor::TimedOut => WaitEnd::TimedOut,
+        WaitedFor::TimedOut | WaitedFor::Capped => WaitEnd::TimedOut,
         WaitedFor::Lost => WaitEnd::Lost,
         WaitedFor::Unknown => WaitEnd::Unknown,
         WaitedFor::Gone => WaitEnd::Gone,

@@ -22,6 +22,9 @@ use crate::sessions::{Holder, RaiseWhom, Whom};
 /// Times a wait may be judged again because something changed.
 const ROUNDS_MAX: u32 = 256;
 
+/// A permit is asked for again after this part of what is left of the budget, or later.
+const PERMIT_ASKED_EVERY: u32 = 8;
+
 /// Which nodes a wait is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
@@ -40,6 +43,8 @@ pub enum WaitedFor {
     Fresh(Named),
     /// The budget ended.
     TimedOut,
+    /// The node leads, and the cap had no room for one more read within the budget.
+    Capped,
     /// Something the session depends on was lost.
     Lost,
     /// What the session depends on cannot be known now.
@@ -148,7 +153,17 @@ impl<S: TokenStore> Reads<S> {
         let now = self.clock.now();
         let leader = snapshot.session_leader(now);
         if let Some(leader) = leader.filter(|leader| Some(leader.node) == named) {
-            return Ok(Some(WaitedFor::Fresh(name_leader(snapshot, leader))));
+            // It may have been parked on as a standby: a read of the leader all the same.
+            let Err(full) = handle.try_admit(now) else {
+                return Ok(Some(WaitedFor::Fresh(name_leader(snapshot, leader))));
+            };
+            return Ok(match asked_again(full.retry_after, now, until) {
+                None => Some(WaitedFor::Capped),
+                Some(pause) => {
+                    tokio::time::sleep(pause).await;
+                    None
+                }
+            });
         }
         let nodes: Vec<NodeId> = match named {
             Some(node) => vec![node],
@@ -201,6 +216,7 @@ impl<S: TokenStore> Reads<S> {
             (_, Some(Unprovable::UnknownEpoch { .. })) => Reason::UnknownEpoch,
             (WaitedFor::Unknown, None) if ready.ungated => Reason::NotProvable,
             (WaitedFor::Gone, None) => Reason::NoNode,
+            (WaitedFor::Capped, None) => Reason::CapExhausted,
             (WaitedFor::TimedOut | WaitedFor::Lost | WaitedFor::Unknown, None) => {
                 Reason::NotCovered
             }
@@ -214,5 +230,40 @@ impl<S: TokenStore> Reads<S> {
             best,
             epoch: epoch_of(&snapshot),
         })
+    }
+}
+
+/// After what pause a permit of the leader may be asked for again; `None`: not within the budget.
+///
+/// Those who wait for one ask apart from each other.
+fn asked_again(retry_after: Option<Duration>, now: Instant, until: Instant) -> Option<Duration> {
+    let left = until.since(now);
+    let least = retry_after?.max(left / PERMIT_ASKED_EVERY);
+    let pause = least + least.mul_f64(fastrand::f64());
+    if pause < left { Some(pause) } else { Some(least).filter(|least| *least < left) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_is_asked_for_a_bounded_number_of_times_and_never_after_the_budget() {
+        let ms = Duration::from_millis;
+        let until = Instant::from_nanos(60_000_000_000);
+        for retry_after in [ms(0), ms(1), ms(1_000)] {
+            let (mut now, mut times) = (Instant::from_nanos(0), 0);
+            while let Some(pause) = asked_again(Some(retry_after), now, until) {
+                assert!(pause >= retry_after && now + pause < until, "{retry_after:?}");
+                (now, times) = (now + pause, times + 1);
+                assert!(times < ROUNDS_MAX, "{retry_after:?}");
+                if until.since(now) < ms(1) {
+                    break;
+                }
+            }
+        }
+        let now = Instant::from_nanos(0);
+        assert_eq!(asked_again(None, now, until), None, "none is ever allowed");
+        assert_eq!(asked_again(Some(ms(60_000)), now, until), None);
     }
 }
