@@ -19,5 +19,5 @@ pub mod routing;
 pub mod status;
 mod texts;
 
-pub use admin::Admin;
+pub use admin::{Admin, Reloader};
 pub use routing::{ApiLimits, Gatekeeper, Routing};

@@ -59,6 +59,13 @@ pub fn policy_unknown(name: &str) -> Status {
     error(Code::NotFound, ErrorReason::PolicyUnknown, message, None, &[("policy", name)])
 }
 
+/// A call that this instance was not wired for.
+pub fn not_built(call: &str) -> Status {
+    let text = format!("{call} is not built into this instance");
+    let facts = [("problem", text.as_str())];
+    error(Code::Unimplemented, ErrorReason::RequestMalformed, text.as_str(), None, &facts)
+}
+
 /// More streams than this instance opens.
 pub fn streams_full(limit: usize) -> Status {
     let message = format!("{limit} Route streams are open already: share one per process");

@@ -4,10 +4,12 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments.
 
 mod admin;
+mod cap;
 mod config;
 mod epochs;
 mod events;
 mod lost;
+mod mode;
 mod notify;
 mod operate;
 mod serve;

@@ -1,5 +1,6 @@
 //! `AdminService`: what this instance knows of its partitions, and the operator's word on them.
 //!
+//! - `operate`: modes, caps and reloads
 //! - `show`: partitions and nodes in words
 //! - `epochs`: which leader lives followed which, what was lost, who was told
 //! - `store`: what keeps the records of subjects, and how it is
@@ -8,6 +9,7 @@
 //! It decides nothing: the core takes an operator's word or does not.
 
 mod epochs;
+mod operate;
 mod show;
 mod store;
 mod watch;
@@ -22,6 +24,8 @@ use tidegate_proto::v1;
 use tidegate_proto::v1::admin_service_server::AdminService;
 use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status};
+
+pub use operate::Reloader;
 
 use super::routing::Gatekeeper;
 use super::status;
@@ -43,6 +47,8 @@ pub struct Admin<G> {
     ledger: Arc<LossLedger>,
     store: Arc<dyn StoreView>,
     gate: Arc<G>,
+    /// What reads the configuration again; `None`: nothing does.
+    reloader: Option<Arc<dyn Reloader>>,
     /// How long an operator's word waits for polls.
     poll_timeout: Duration,
     watchers: Arc<Semaphore>,
@@ -59,7 +65,13 @@ impl<G: Gatekeeper> Admin<G> {
         clock: Clock,
     ) -> Self {
         let watchers = Arc::new(Semaphore::new(WATCHERS_MAX));
-        Self { partitions, ledger, store, gate, poll_timeout, watchers, clock }
+        let reloader = None;
+        Self { partitions, ledger, store, gate, reloader, poll_timeout, watchers, clock }
+    }
+
+    /// Answers `Reload` with what `reloader` does.
+    pub fn reloading(self, reloader: Arc<dyn Reloader>) -> Self {
+        Self { reloader: Some(reloader), ..self }
     }
 
     fn partition(&self, name: &str) -> Result<&Arc<PartitionHandle>, Status> {
@@ -265,6 +277,27 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
         }
         let node = Some(self.node_state(handle, node));
         Ok(Response::new(v1::ResumeNodeResponse { node }))
+    }
+
+    async fn set_mode(
+        &self,
+        _request: Request<v1::SetModeRequest>,
+    ) -> Result<Response<v1::SetModeResponse>, Status> {
+        Err(status::not_built("SetMode"))
+    }
+
+    async fn set_cap(
+        &self,
+        _request: Request<v1::SetCapRequest>,
+    ) -> Result<Response<v1::SetCapResponse>, Status> {
+        Err(status::not_built("SetCap"))
+    }
+
+    async fn reload(
+        &self,
+        _request: Request<v1::ReloadRequest>,
+    ) -> Result<Response<v1::ReloadResponse>, Status> {
+        operate::reload(self.reloader.as_deref()).await.map(Response::new)
     }
 
     async fn get_store(
