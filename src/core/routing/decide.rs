@@ -184,18 +184,6 @@ pub fn met(ready: &Ready, policy: &Policy, leader: bool) -> Vec<Guarantee> {
     met
 }
 
-/// How long, from the caller's own send, an answer with a bound may be used; `None` without one.
-pub fn valid_for(
-    snapshot: &Snapshot,
-    policy: &Policy,
-    node: NodeId,
-    now: Instant,
-) -> Option<Duration> {
-    let bound = policy.bound?;
-    let newest = snapshot.newest_covered(node, now)?;
-    Some(bound.saturating_sub(now.since(newest.sent_at)))
-}
-
 /// What a node that was not asked for would have answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shadow {

@@ -4,10 +4,12 @@
 
 mod cap;
 mod decide;
+mod lease;
 mod plan;
 mod policy;
 
 pub use cap::{CapFull, FallbackCap};
-pub use decide::{Shadow, decide, lineage_reason, met, shadow, valid_for};
+pub use decide::{Shadow, decide, lineage_reason, met, shadow};
+pub use lease::valid_for;
 pub use plan::{Guarantee, Plan, Reason, Step};
 pub use policy::{AboveCap, Level, Policy};
