@@ -82,6 +82,18 @@ impl FallbackCap {
         Ok(())
     }
 
+    /// Admits `reads_per_second` from `now` on, of which `burst_reads` may come at once.
+    ///
+    /// What was admitted before counts on as so many reads: nothing is forgiven, and nothing is
+    /// owed besides. `now` must not lie before that of an earlier call.
+    pub fn set_rate(&mut self, reads_per_second: u32, burst_reads: u32, now: Instant) {
+        let now_parts = |rate: u32| u128::from(now.as_nanos()) * u128::from(rate);
+        let owed = self.booked_until.saturating_sub(now_parts(self.reads_per_second));
+        self.booked_until = now_parts(reads_per_second) + owed;
+        self.ahead = u128::from(burst_reads.saturating_sub(1)) * READ_PARTS;
+        self.reads_per_second = reads_per_second;
+    }
+
     /// The number of reads admitted so far.
     pub fn admitted(&self) -> u64 {
         self.admitted
@@ -270,6 +282,40 @@ mod tests {
                 let fits = level + SECOND <= u64::from(burst) * SECOND;
                 level += if fits { SECOND } else { 0 };
                 prop_assert_eq!(cap.try_admit(at(call), &Guards::on()).is_ok(), fits);
+            }
+        }
+
+        #[test]
+        fn a_new_rate_neither_forgives_nor_invents_what_is_owed(
+            (rate, calls) in schedule(),
+            rates in vec((0..240_u32, 1..30_u32), 1..8),
+            change_every in 1..40_usize,
+        ) {
+            let mut cap = FallbackCap::new(rate, 1);
+            // As above; the level stays as it is when the bucket is exchanged for another.
+            let (mut level, mut last, mut now) = (0_u64, calls[0], (rate, 1));
+            for (number, call) in calls.into_iter().enumerate() {
+                level = level.saturating_sub((call - last).saturating_mul(u64::from(now.0)));
+                last = call;
+                if number % change_every == 0 {
+                    now = rates[number / change_every % rates.len()];
+                    cap.set_rate(now.0, now.1, at(call));
+                }
+                let fits = now.0 > 0 && level + SECOND <= u64::from(now.1) * SECOND;
+                level += if fits { SECOND } else { 0 };
+                prop_assert_eq!(cap.try_admit(at(call), &Guards::on()).is_ok(), fits);
+                prop_assert_eq!(cap.reads_per_second(), now.0);
+            }
+        }
+
+        #[test]
+        fn the_same_rate_again_changes_nothing((rate, calls) in schedule(), burst in 1..20_u32) {
+            let mut cap = FallbackCap::new(rate, burst);
+            let mut other = cap.clone();
+            for call in calls {
+                other.set_rate(rate, burst, at(call));
+                let guards = Guards::on();
+                prop_assert_eq!(cap.try_admit(at(call), &guards), other.try_admit(at(call), &guards));
             }
         }
 
