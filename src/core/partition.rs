@@ -6,6 +6,7 @@
 mod event;
 mod leading;
 mod learned;
+mod needs;
 mod operator;
 mod waits;
 
@@ -90,7 +91,7 @@ impl Partition {
         match event {
             Event::Observed(observation) => self.observed(&observation, now, &mut effects),
             Event::Need { id, need, since } => {
-                if has_seen(&self.snapshot, &need, since) {
+                if has_seen(&self.snapshot, need, since) {
                     effects.push(Effect::Sampled(id));
                 } else {
                     self.waits.need(id, need, since);
@@ -160,8 +161,7 @@ impl Partition {
             return;
         }
         self.advance(seen, now, effects);
-        let snapshot = &self.snapshot;
-        effects.extend(self.waits.met_by(|need, since| has_seen(snapshot, need, since)));
+        effects.extend(self.waits.met_by(last_seen(&self.snapshot)));
     }
 
     fn view(&mut self, seen: &Observation) -> Taken {
@@ -257,10 +257,8 @@ impl Partition {
         let leader = self.snapshot.leadership.leader().map(|leader| leader.node);
         for node in self.snapshot.nodes() {
             let incarnation = self.snapshot.view(node).map(|view| view.incarnation);
-            let wanted = self.waits.wanted_since(|need| match need {
-                Need::Leader => leader.is_none_or(|leader| leader == node),
-                Need::Incarnation(life) => incarnation.is_none_or(|seen| seen == *life),
-            });
+            let may_lead = leader.is_none_or(|leader| leader == node);
+            let wanted = self.waits.wanted_since(may_lead, incarnation);
             let pace = Some(Pace { interval, sample_after: wanted.max(self.hurry) });
             let Some(known) = self.paces.get_mut(node.index()) else { continue };
             if *known != pace {
@@ -272,17 +270,15 @@ impl Partition {
 }
 
 /// Says whether an observation sent at or after `since` is in the snapshot.
-fn has_seen(snapshot: &Snapshot, need: &Need, since: Instant) -> bool {
-    match need {
-        Need::Leader => {
-            let last = snapshot.trail.last();
-            let epoch = snapshot.leadership.leader().map(|leader| leader.epoch);
-            last.is_some_and(|sample| sample.sent_at >= since && Some(sample.epoch) == epoch)
-        }
-        Need::Incarnation(life) => snapshot
-            .views
-            .iter()
-            .flatten()
-            .any(|view| view.incarnation == *life && view.sent_at >= since),
-    }
+fn has_seen(snapshot: &Snapshot, need: Need, since: Instant) -> bool {
+    last_seen(snapshot).any(|(seen, sent_at)| seen == need && sent_at >= since)
+}
+
+/// Whose observations are in the snapshot, and when the last one of each was sent.
+fn last_seen(snapshot: &Snapshot) -> impl Iterator<Item = (Need, Instant)> + '_ {
+    let epoch = snapshot.leadership.leader().map(|leader| leader.epoch);
+    let led = snapshot.trail.last().filter(|sample| Some(sample.epoch) == epoch);
+    let views = snapshot.views.iter().flatten();
+    let views = views.map(|view| (Need::Incarnation(view.incarnation), view.sent_at));
+    led.map(|sample| (Need::Leader, sample.sent_at)).into_iter().chain(views)
 }

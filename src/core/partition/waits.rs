@@ -3,21 +3,15 @@
 //! A wait is parked on scalars and judged again whenever one is reached, or when something else
 //! changed. It owns no timer.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
+use super::needs::Needs;
 use super::{Effect, Need, NeedId, WaitEnd, WaitFor};
 use crate::instant::Instant;
+use crate::lineage::Incarnation;
 use crate::position::Position;
 use crate::snapshot::{Snapshot, WhyNot};
 use crate::trail::Floor;
 use crate::views::{Coverage, NodeId};
 use crate::wait::{WaitId, WaitQueue};
-
-/// Requests for observations that may stand at once.
-const NEEDS_MAX: usize = 65_536;
-/// Longer than any caller waits for one.
-const NEED_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// What a wait is parked on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,7 +34,7 @@ pub(super) struct Parked {
 #[derive(Debug)]
 pub(super) struct Waits {
     queue: WaitQueue<Axis, Parked>,
-    needs: BTreeMap<NeedId, (Need, Instant)>,
+    needs: Needs,
 }
 
 /// What a wait is to its nodes now.
@@ -52,7 +46,7 @@ enum State {
 
 impl Waits {
     pub(super) fn new(limit: usize) -> Self {
-        Self { queue: WaitQueue::new(limit), needs: BTreeMap::new() }
+        Self { queue: WaitQueue::new(limit), needs: Needs::default() }
     }
 
     pub(super) fn park(
@@ -135,35 +129,31 @@ impl Waits {
         Some(Effect::Wake(id, end))
     }
 
-    /// Notes that somebody needs an observation. Without room the oldest requests go: their callers
-    /// have long given up.
+    /// Notes that somebody needs an observation.
     pub(super) fn need(&mut self, id: NeedId, need: Need, since: Instant) {
-        if self.needs.len() >= NEEDS_MAX {
-            self.needs.retain(|_, (_, asked)| since.since(*asked) < NEED_MAX_AGE);
-        }
-        while self.needs.len() >= NEEDS_MAX {
-            self.needs.pop_first();
-        }
-        self.needs.insert(id, (need, since));
+        self.needs.need(id, need, since);
     }
 
     pub(super) fn unneed(&mut self, id: NeedId) {
-        self.needs.remove(&id);
+        self.needs.unneed(id);
     }
 
-    /// The requests an observation satisfies.
-    pub(super) fn met_by(&mut self, is_met: impl Fn(&Need, Instant) -> bool) -> Vec<Effect> {
-        let met = self.needs.iter().filter(|(_, (need, since))| is_met(need, *since));
-        let met: Vec<NeedId> = met.map(|(id, _)| *id).collect();
-        for id in &met {
-            self.needs.remove(id);
-        }
+    /// The requests that are satisfied by what was `seen`: whose observations, sent when.
+    pub(super) fn met_by(&mut self, seen: impl Iterator<Item = (Need, Instant)>) -> Vec<Effect> {
+        let met = seen.flat_map(|(need, sent_at)| self.needs.meet(need, sent_at));
+        let mut met: Vec<NeedId> = met.collect();
+        met.sort_unstable();
         met.into_iter().map(Effect::Sampled).collect()
     }
 
-    /// The latest time any request, that `concerns` says is about a node, must not be sent before.
-    pub(super) fn wanted_since(&self, concerns: impl Fn(&Need) -> bool) -> Option<Instant> {
-        self.needs.values().filter(|(need, _)| concerns(need)).map(|(_, since)| *since).max()
+    /// The latest time any request about a node must not be sent before: of one that may lead, and
+    /// lives this life.
+    pub(super) fn wanted_since(
+        &self,
+        may_lead: bool,
+        life: Option<Incarnation>,
+    ) -> Option<Instant> {
+        self.needs.latest(may_lead, life)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod eligibility;
 mod lines;
+mod newest;
 mod seen;
 mod settings;
 mod standing;
@@ -48,6 +49,8 @@ pub struct Snapshot {
     standings: Arc<[Standing]>,
     /// The same for what most reads ask, as of then.
     reaches: Arc<Reaches>,
+    /// The newest leader sample each node surely has, with its place in the trail, as of then.
+    newest: Arc<[Option<(usize, Sample)>]>,
     /// The leader is quarantined, as of then.
     leader_is_quarantined: bool,
     /// Until when a node counts as seen off the leader's line lately, as of then.
@@ -79,6 +82,7 @@ impl Snapshot {
             row_unwritable: false,
             standings: Arc::default(),
             reaches: Arc::default(),
+            newest: Arc::default(),
             leader_is_quarantined: false,
             stray_until: None,
         };
@@ -93,6 +97,7 @@ impl Snapshot {
         self.leader_is_quarantined =
             leader.is_some_and(|leader| self.quarantine(leader.node).is_some());
         self.reaches = Arc::new(Reaches::of(&self.standings));
+        self.newest = self.newest_of_all().into();
         self.stray_until = self.standings.iter().filter_map(Standing::stray_until).max();
     }
 
@@ -230,14 +235,16 @@ impl Snapshot {
 
     /// The newest leader sample that `node` surely has, of its line today.
     pub fn newest_covered(&self, node: NodeId, now: Instant) -> Option<Sample> {
-        let place = self.eligible(node, now).ok()?;
-        let is_alive = |sample: &Sample| self.is_alive(sample.epoch, sample.position);
-        let has = |sample: &Sample| {
-            let mut floor = Floor::none();
-            floor.demand(sample.epoch, sample.position);
-            self.coverage(&place, &floor) == Coverage::Covered
-        };
-        self.trail.newest_first().filter(is_alive).find(has)
+        self.eligible(node, now).ok()?;
+        let newest = self.newest.get(node.index()).copied().flatten();
+        debug_assert!(
+            self.standing(node).is_some_and(|standing| {
+                self.trail.newest_first().find(|one| self.has(standing, one))
+                    == newest.map(|(_, sample)| sample)
+            }),
+            "{newest:?} is not what a walk over the trail finds"
+        );
+        newest.map(|(_, sample)| sample)
     }
 
     /// How far `node` is behind the leader; `None` if that cannot be shown.

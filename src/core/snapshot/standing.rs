@@ -42,6 +42,11 @@ impl Standing {
         self.place.as_ref().ok().filter(|_| now <= self.too_old_after)
     }
 
+    /// Where the node stands, if only the age of its view is against it.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.place.as_ref().ok()
+    }
+
     /// Until when the node counts as seen off the leader's line lately; `None`: it was not.
     pub(super) fn stray_until(&self) -> Option<Instant> {
         self.stray.then_some(self.too_old_after)

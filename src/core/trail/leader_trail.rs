@@ -79,6 +79,11 @@ impl LeaderTrail {
         self.samples.range(first..).copied()
     }
 
+    /// The sample at `index`, the oldest one being the first.
+    pub fn get(&self, index: usize) -> Option<Sample> {
+        self.samples.get(index).copied()
+    }
+
     /// All samples, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = Sample> + '_ {
         self.samples.iter().rev().copied()

@@ -14,8 +14,8 @@ use tidegate_core::partition::{Effect, Event, WaitEnd, WaitFor};
 use tidegate_core::position::{Lsn, Position};
 use tidegate_core::routing::{AboveCap, Level, Plan, Policy, Step, decide};
 use tidegate_core::token::{Mark, NoticeKind};
-use tidegate_core::trail::{Loss, Ready, Requested, Resolution, resolve};
-use tidegate_core::views::NodeId;
+use tidegate_core::trail::{Floor, Loss, Ready, Requested, Resolution, Sample, resolve};
+use tidegate_core::views::{Coverage, NodeId};
 use tidegate_core::wait::WaitId;
 
 use super::stage::Stage;
@@ -91,6 +91,29 @@ impl Lived {
             _ => self.world.stage.handle(Event::Tick),
         };
         self.note(&effects);
+        self.check_newest();
+    }
+
+    /// What is found once for each node is what a walk over the whole trail finds.
+    fn check_newest(&mut self) {
+        let stage = &mut self.world.stage;
+        stage.partition();
+        let (now, snapshot) = (stage.now(), stage.snapshot());
+        for node in snapshot.nodes() {
+            let walked = snapshot.eligible(node, now).ok().and_then(|place| {
+                let has = |sample: &Sample| {
+                    let mut floor = Floor::none();
+                    floor.demand(sample.epoch, sample.position);
+                    snapshot.coverage(&place, &floor) == Coverage::Covered
+                };
+                let is_alive = |sample: &Sample| snapshot.is_alive(sample.epoch, sample.position);
+                snapshot.trail.newest_first().filter(is_alive).find(has)
+            });
+            let found = snapshot.newest_covered(node, now);
+            if found != walked {
+                self.wrong.get_or_insert_with(|| format!("{node:?}: {found:?}, not {walked:?}"));
+            }
+        }
     }
 
     fn write(&mut self, whom: usize) {
