@@ -148,6 +148,8 @@ impl Partition {
 
     /// Who leads under a timeline number it led another line of before was made anew between: a
     /// log that went on past that line's end would have another number. Nothing is left of it.
+    /// That is not so where it goes on from what another node led under that number: it may have
+    /// been attached to that one as it was, and started writable there.
     pub(super) fn overwrite(&mut self, seen: &Observation) {
         let Some(leader) = self.snapshot.leadership.leader() else { return };
         if leader.node != seen.node || seen.evidence.epoch() != Some(leader.epoch) {
@@ -155,6 +157,12 @@ impl Partition {
         }
         let (leads, history) = (leader.epoch, &self.snapshot.history);
         let facts = &self.snapshot.facts;
+        let mut before = history.chain(leads).filter(|epoch| *epoch != leads);
+        let is_own =
+            |epoch: Epoch| facts.of(epoch).is_some_and(|known| known.node == Some(seen.node));
+        if !before.all(|epoch| epoch.timeline != leads.timeline || is_own(epoch)) {
+            return;
+        }
         // Another instance may have told of a life that began after this poll was sent.
         let is_gone = |(epoch, known): &(Epoch, EpochFacts)| {
             known.node == Some(seen.node)
