@@ -133,8 +133,11 @@ impl Deps {
         world: &World,
     ) {
         for dep in &mut self.all {
-            let same = |own: &Dep| (own.tip, own.wrote) == (dep.tip, dep.wrote);
-            if carried.is_some_and(|own| own.all.iter().any(same)) {
+            // A token that dropped its mark for size tells nobody either.
+            let stands = |own: &Dep| {
+                (own.tip, own.wrote) == (dep.tip, dep.wrote) && own.unmarked.is_none()
+            };
+            if carried.is_some_and(|own| own.all.iter().any(stands)) {
                 continue;
             }
             let Some((held, marks)) = held else {
