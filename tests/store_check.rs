@@ -158,6 +158,26 @@ async fn replicas_need_a_fence_that_holds() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_needs_replicas_is_not_taken_for_a_single_one() -> Result<()> {
+    for kind in [Kind::Redis, Kind::Valkey] {
+        // Its only replica was promoted, perhaps: it takes no write, and answers as before.
+        let server = Server::start(Options::new(kind).min_replicas(1, 10)).await?;
+        let settings = at(&[&server], Topology::Single);
+        let checked = taken(&settings).await;
+        assert_eq!((checked.redundancy, checked.replicas), (Redundancy::Fenced, 0));
+        assert_eq!(checked.believed_for, Some(Duration::from_secs(10)));
+        let single = stage::with(Redundancy::Single, settings.clone());
+        let says = ["`min-replicas-to-write`", "set that to 0", "\"fenced\" or \"async\""];
+        refused(&single, "store.redundancy", &says).await;
+        server.set("min-replicas-to-write", "0").await?;
+        for settings in [settings, single] {
+            assert_eq!(taken(&settings).await.redundancy, Redundancy::Single);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_right_that_is_missing_is_named_with_the_line_that_grants_it() -> Result<()> {
     for kind in [Kind::Redis, Kind::Valkey] {
         let rights = |rules: &str| format!(">hunter2 {rules}");

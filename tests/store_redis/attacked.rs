@@ -10,6 +10,7 @@ use anyhow::Result;
 use tidegate::config::{Redundancy, Topology};
 use tidegate::ports::{Stored, SubjectKey, TokenStore};
 use tidegate::store::{RedisSettings, RedisStore, StoreCount, StoreEvent};
+use tidegate_core::guards::Guards;
 use tidegate_core::store_guard::Belief;
 use tidegate_lab::proxy::{Mode, Proxy};
 use tidegate_lab::redis::{Group, Kind, Options, Server};
@@ -298,5 +299,59 @@ async fn an_instance_from_before_a_replica_came_ends_nobodys_fence() -> Result<(
     .await?;
     let believed = stage::believed(&after, LEADER_AT_LAST).await?;
     assert_eq!(believed, stage::barrier(LEADER_AT_LAST), "170 was promised, and is gone");
+    Ok(())
+}
+
+/// What an instance is told of a subject that starts with all servers of a store of three, after
+/// the second was promoted, has the third as its replica, and took 170: the first answers still.
+async fn started_on_a_deposed_primary(guards: Guards) -> Result<Vec<(Option<u64>, Belief)>> {
+    let group = Group::start(fenced(1), 2).await?;
+    let (third, primary, promoted) = (group.primary(), group.replica(0), group.replica(1));
+    // It was promoted itself, and so has copied nothing to its replica: a lost count shows nothing.
+    primary.promote().await?;
+    promoted.follow(primary.address()).await?;
+    promoted.await_attached().await?;
+    primary.await_writable().await?;
+    assert_eq!(primary.info().await?.number("sync_full")?, 0, "it had a replica of before");
+    let before = stage::open(single(primary)).await?;
+    stage::believed(&before, 100).await?;
+    stored(&before, subject(1), 150).await?;
+    promoted.await_caught_up(primary).await?;
+    drop(before);
+    promoted.promote().await?;
+    third.follow(promoted.address()).await?;
+    third.await_attached().await?;
+    promoted.await_writable().await?;
+    let beside = stage::open(single(promoted)).await?;
+    assert_eq!(stage::believed(&beside, SAMPLED_EARLY).await?, stage::barrier(SAMPLED_EARLY));
+    stored(&beside, subject(1), RECORDED_LATE).await?;
+
+    let urls = vec![primary.url(), promoted.url(), third.url()];
+    let started = stage::open_with(settings(urls, Topology::Single), guards).await?;
+    let (answers, at) = (Mutex::new(Vec::new()), subject(1));
+    until("it has found the new primary", LIMIT, || async {
+        started.sampled(stage::KEY, stage::sample(LEADER_AT_LAST));
+        let Ok(looked) = started.lookup(at).await else { return Ok(false) };
+        let answer = (position(&looked), belief(&looked));
+        answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        Ok(answer.1 != Belief::Unknown)
+    })
+    .await?;
+    Ok(answers.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_instance_that_starts_on_a_deposed_primary_believes_none_but_the_new_one() -> Result<()>
+{
+    let answers = started_on_a_deposed_primary(Guards::on()).await?;
+    // That a server refused may count as a loss of the next one.
+    let new = [SAMPLED_EARLY, LEADER_AT_LAST].map(|at| (Some(RECORDED_LATE), stage::barrier(at)));
+    assert!(answers.last().is_some_and(|last| new.contains(last)), "170 was recorded: {answers:?}");
+    assert_eq!(answers.first(), Some(&(Some(150), Belief::Unknown)), "it asked the old one first");
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = started_on_a_deposed_primary(stage::without("believed_lookup")?).await?;
+        assert_eq!(off, [(Some(150), stage::barrier(100))], "a deposed primary would be believed");
+    }
     Ok(())
 }

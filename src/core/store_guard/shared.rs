@@ -25,8 +25,8 @@ pub struct SharedRules {
     /// Between a loss and the sample that becomes the barrier.
     pub fence: Duration,
     /// An answer is believed while its server takes our writes with no longer pauses, from sending
-    /// one to hearing of the next, and has for this and `recount`. `None`: always, where no
-    /// server can be deposed, or where nothing is promised in that case.
+    /// one to hearing of the next, and has for this and `recount`. `None`: until it refuses one,
+    /// where no server can be deposed, or where nothing is promised in that case.
     pub believed_for: Option<Duration>,
     /// Beyond that, a server that hears of no replica any more may go on taking writes for so long.
     pub recount: Duration,
@@ -198,15 +198,18 @@ impl SharedGuard {
         now: Instant,
         guards: &Guards,
     ) -> Taken {
-        let Some(window) = self.rules.believed_for.filter(|_| guards.believed_lookup()) else {
+        if !guards.believed_lookup() {
             return Taken { is_settled: true, void: None };
-        };
-        let goes_on = |chain: &Chain| chain.server == server && now.since(chain.sent_at) <= window;
-        let chain = match self.chain.filter(goes_on) {
-            Some(chain) => Chain { sent_at: chain.sent_at.max(sent_at), ..chain },
-            None => Chain { server, since: now, sent_at },
-        };
-        self.chain = Some(chain);
+        }
+        if let Some(window) = self.rules.believed_for {
+            let goes_on =
+                |chain: &Chain| chain.server == server && now.since(chain.sent_at) <= window;
+            let chain = match self.chain.filter(goes_on) {
+                Some(chain) => Chain { sent_at: chain.sent_at.max(sent_at), ..chain },
+                None => Chain { server, since: now, sent_at },
+            };
+            self.chain = Some(chain);
+        }
         let void = if std::mem::take(&mut self.refused) {
             self.lost(LossCause::Refused, now)
         } else {
@@ -221,9 +224,12 @@ impl SharedGuard {
     }
 
     fn is_settled(&self, server: Server, now: Instant) -> bool {
-        let (Some(window), Some(chain)) = (self.rules.believed_for, self.chain) else {
-            return self.rules.believed_for.is_none();
-        };
+        // Whoever refuses writes may be deposed, whatever it was at the start.
+        if self.refused {
+            return false;
+        }
+        let Some(window) = self.rules.believed_for else { return true };
+        let Some(chain) = self.chain else { return false };
         chain.server == server
             && now.since(chain.sent_at) <= window
             && chain.sent_at.since(chain.since) >= window + self.rules.recount

@@ -306,6 +306,34 @@ fn a_server_that_refused_our_writes_has_lost_something_once_it_takes_them_again(
     assert_eq!(again.void, None, "once");
 }
 
+/// What an answer is worth of a store that is believed without writes, once it refused one.
+fn single_that_refused(guards: &Guards) -> (SharedGuard, Reply, bool) {
+    let mut store = guard(&[P]);
+    let stands = reply(OLD, 0, Some(&generation(OLD, 0, 500)));
+    assert!(believes(&mut store, &stands, 5, guards), "nobody can be promoted");
+    store.refused();
+    let believed = believes(&mut store, &stands, 6, guards);
+    (store, stands, believed)
+}
+
+#[test]
+fn a_single_store_that_refuses_writes_is_not_believed() {
+    let (mut store, stands, believed) = single_that_refused(&ON);
+    assert!(!believed, "it may be deposed");
+    assert!(!believes(&mut store, &stands, 1_000 * SECOND, &ON), "for as long as it does");
+    let taken = store.accepted(OLD, at(1_001 * SECOND), at(1_001 * SECOND), &ON);
+    let void = stands.generation.clone().expect("it shows one");
+    assert_eq!(taken.void, Some((News::Lost(LossCause::Refused), void)));
+    assert!(taken.is_settled, "who takes writes is no deposed one");
+    let worth = told(&mut store, &stands, 1_002 * SECOND);
+    assert_eq!(worth, (Belief::Unknown, None), "others may have recorded elsewhere meanwhile");
+    #[cfg(feature = "unsafe-guards")]
+    {
+        let off = Guards::without("believed_lookup").expect("named");
+        assert!(single_that_refused(&off).2, "a deposed primary would be believed");
+    }
+}
+
 /// A replica was promoted, took records, and follows its old primary again, which never changed.
 fn believes_after_an_undone_promotion(guards: &Guards) -> bool {
     let mut store = guard(&[P]);

@@ -86,8 +86,10 @@ pub(super) async fn of(
     let replicas = server
         .number("connected_slaves")
         .ok_or_else(|| unfit(settings, "its INFO does not show `connected_slaves`"))?;
+    // It has none now and takes no write alone: one may have been promoted.
+    let needs_replicas = server.number("min_slaves_good_slaves").is_some();
     let redundancy = settings.redundancy.unwrap_or(match settings.topology {
-        Topology::Single if replicas == 0 => Redundancy::Single,
+        Topology::Single if replicas == 0 && !needs_replicas => Redundancy::Single,
         Topology::Single | Topology::Sentinel { .. } | Topology::Cluster => Redundancy::Fenced,
     });
     let (fence, believed_for) = match redundancy {
@@ -96,6 +98,12 @@ pub(super) async fn of(
                 "the store has {replicas} replicas, and one may be promoted; remove the setting, \
                  or set it to \"fenced\" or \"async\""
             );
+            return Err(CheckError::refused("store.redundancy", text));
+        }
+        Redundancy::Single if needs_replicas => {
+            let text = "the store takes writes with replicas alone (`min-replicas-to-write`) and \
+                        has none: one may have been promoted; set that to 0 on a server that never \
+                        has any, or remove the setting, or set it to \"fenced\" or \"async\"";
             return Err(CheckError::refused("store.redundancy", text));
         }
         Redundancy::Single => (settings.fence.unwrap_or(Duration::ZERO), None),
