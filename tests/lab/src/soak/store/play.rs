@@ -175,8 +175,10 @@ impl Round {
                 Ok(losses > if is_same { before[instance].losses } else { 0 })
             });
             if told.await.is_err() {
-                let (number, name) = (plan.number, plan.kind.name());
-                self.unannounced.push(format!("round {number}, {name}: by instance {instance}"));
+                let (number, name, shown) =
+                    (plan.number, plan.kind.name(), stage.told(instance).await);
+                let words = format!("round {number}, {name}: by instance {instance}: {shown}");
+                self.unannounced.push(words);
             }
         }
         Ok(())
@@ -201,7 +203,7 @@ struct Heard {
 
 async fn announced(stage: &Stage, place: &Place) -> Result<Vec<Heard>> {
     try_join_all((0..INSTANCES).map(|instance| async move {
-        let losses = stage.announced(instance).await?;
+        let losses = stage.announced_and_over(instance).await?;
         anyhow::Ok(Heard { losses, restarts: place.restarts(instance) })
     }))
     .await

@@ -3,6 +3,7 @@
 //! Each instance reaches its store through an address of its own, which leads to whichever server
 //! the round says: so one can be left on a primary that was deposed.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -128,6 +129,24 @@ impl Stage {
     /// How many losses of the store an instance has announced since its start.
     pub(super) async fn announced(&self, instance: usize) -> Result<u64> {
         Ok(shown(&self.services[instance]).await?.loss_count)
+    }
+
+    /// The same, once no loss is open: what goes while one is belongs to that one.
+    pub(super) async fn announced_and_over(&self, instance: usize) -> Result<u64> {
+        let losses = Mutex::new(0);
+        until("no loss of the store is open", LIMIT, || async {
+            let shown = shown(&self.services[instance]).await?;
+            *losses.lock().unwrap_or_else(PoisonError::into_inner) = shown.loss_count;
+            Ok(shown.lost_part_count == 0)
+        })
+        .await?;
+        Ok(losses.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How an instance says that its store is, for people.
+    pub(super) async fn told(&self, instance: usize) -> String {
+        let shown = shown(&self.services[instance]).await;
+        shown.map_or_else(|error| format!("{error:#}"), |shown| format!("{shown:?}"))
     }
 
     /// Waits until no instance has anything left to write into the store.
