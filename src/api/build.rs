@@ -65,9 +65,9 @@ pub fn select(
             served.stale = stale.map(|behind| v1::Staleness { lag: behind.map(lag) });
             Outcome::Served(served)
         }
-        Answer::Refused { retry_after, best } => Outcome::Refused(v1::Refused {
+        Answer::Refused { retry_after, eta, best } => Outcome::Refused(v1::Refused {
             retry_after: Some(duration(*retry_after)),
-            eta: None,
+            eta: eta.map(duration),
             best: best.map(lag),
         }),
     };
@@ -106,7 +106,7 @@ pub fn wait(
         served,
         token: waited.token,
         notices: notices(partitions, &waited.notices),
-        eta: None,
+        eta: waited.eta.map(duration),
         best: waited.best.map(lag),
         reason: reason(waited.reason).into(),
         epoch: texts::epoch(waited.epoch),

@@ -3,6 +3,7 @@
 //! - [`select`]: one read, from its session to a node; `at_once`: where nothing must be awaited
 //! - [`wait`]: one wait, from its session to fresh nodes
 //! - [`record`]: evidence of a write or a read, turned into marks
+//! - `prospect`: what a call is told that finds no node
 //! - `line`: whether an answer took one line of leaders for another
 //!
 //! It knows no driver and no wire format, and decides nothing: the core's `resolve` and `decide`
@@ -11,6 +12,7 @@
 mod at_once;
 mod judged;
 mod line;
+mod prospect;
 pub mod record;
 pub mod select;
 pub mod wait;

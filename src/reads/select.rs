@@ -17,6 +17,7 @@ use tidegate_core::trail::Ready;
 use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
+use super::prospect::Prospect;
 use super::{Caller, ReadError, Reads, line, node_of};
 use crate::partitions::PartitionHandle;
 use crate::sessions::TokenStore;
@@ -53,6 +54,8 @@ pub enum Answer {
     Refused {
         /// When to try again.
         retry_after: Duration,
+        /// When a replica is expected to have everything; a prediction, `None`: none can be made.
+        eta: Option<Duration>,
         /// How far the best replica is behind.
         best: Option<Lag>,
     },
@@ -177,6 +180,11 @@ impl<S: TokenStore> Reads<S> {
                     if parks <= walk.parks_done {
                         continue;
                     }
+                    if nodes.is_empty() {
+                        // Whatever comes now, this wait is over.
+                        (walk.parks_done, walk.park_until) = (parks, None);
+                        continue;
+                    }
                     // What waiting for a leader sample took is part of the first budget.
                     let begun = if parks == 1 { walk.since } else { self.clock.now() };
                     let ends_at = walk.ends_at;
@@ -219,7 +227,14 @@ impl<S: TokenStore> Reads<S> {
                         }
                     }
                 }
-                Step::Stale { node, lag } => return Some(End::Stale { node: *node, lag: *lag }),
+                Step::Stale { node, .. } => {
+                    // It may have waited since it was judged: the label says what is true now.
+                    let (snapshot, now) = (handle.snapshot(), self.clock.now());
+                    if snapshot.readable(*node, now) {
+                        let lag = snapshot.lag(*node, now);
+                        return Some(End::Stale { named: name_replica(&snapshot, *node), lag });
+                    }
+                }
                 Step::Refuse { reason } => return Some(End::Refuse { reason: *reason }),
             }
         }
@@ -275,19 +290,18 @@ impl<S: TokenStore> Reads<S> {
                 let answer = Answer::Served { named: name_leader(snapshot, leader), stale: None };
                 (answer, met(ready, policy, true), reason, policy.bound)
             }
-            End::Stale { node, lag } => {
-                let named = name_replica(snapshot, node);
+            End::Stale { named, lag } => {
                 let answer = Answer::Served { named, stale: Some(lag) };
                 (answer, Vec::new(), Reason::StaleByPolicy, None)
             }
             End::Refuse { reason } => {
-                let now = self.clock.now();
-                let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
-                let best = best.min_by_key(|lag| (lag.time, lag.bytes));
+                let (latest, now) = (handle.snapshot(), self.clock.now());
+                let prospect = Prospect::of(ready, &latest, (WaitFor::Any, None), now);
+                let (best, eta) = (prospect.best, prospect.eta);
                 let capped = ended.cap_full.is_some() && reason == Reason::NotCovered;
                 let reason = if capped { Reason::CapExhausted } else { reason };
-                let retry_after = ended.cap_full.unwrap_or(snapshot.settings.idle_interval);
-                (Answer::Refused { retry_after, best }, Vec::new(), reason, None)
+                let retry_after = prospect.retry_after(ended.cap_full);
+                (Answer::Refused { retry_after, eta, best }, Vec::new(), reason, None)
             }
         };
         Ok(Selected {
@@ -326,7 +340,7 @@ pub(super) struct Ended {
 pub(super) enum End {
     Serve { node: NodeId, reason: Reason },
     Leader { leader: Contender, reason: Reason },
-    Stale { node: NodeId, lag: Option<Lag> },
+    Stale { named: Named, lag: Option<Lag> },
     Refuse { reason: Reason },
 }
 

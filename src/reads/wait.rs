@@ -13,6 +13,7 @@ use tidegate_core::trail::{Known, Ready, Unprovable};
 use tidegate_core::views::NodeId;
 
 use super::judged::Demanded;
+use super::prospect::Prospect;
 use super::select::{Named, epoch_of, name_leader, name_replica};
 use super::{Caller, ReadError, Reads, line, node_of};
 use crate::partitions::PartitionHandle;
@@ -68,6 +69,8 @@ pub struct Waited {
     pub notices: Vec<Notice>,
     /// How far the best replica is behind.
     pub best: Option<Lag>,
+    /// When the nodes are expected to have everything, if the budget ended before; a prediction.
+    pub eta: Option<Duration>,
     /// The leader's epoch, for people; `None`: no leader was seen.
     pub epoch: Option<Epoch>,
 }
@@ -107,7 +110,8 @@ impl<S: TokenStore> Reads<S> {
                     None => continue,
                 },
             };
-            return self.waited(&handle, &holder, &ready, outcome, since).await;
+            let nodes = (wait_for(&target), named);
+            return self.waited((&handle, nodes), &holder, &ready, outcome, since).await;
         }
         Err(ReadError::WaitsFull { partition: handle.info().name.clone() })
     }
@@ -172,7 +176,7 @@ impl<S: TokenStore> Reads<S> {
                 .filter(|node| snapshot.eligible(*node, now) != Err(WhyNot::Writable))
                 .collect(),
         };
-        let wait_for = if *target == Target::All { WaitFor::All } else { WaitFor::Any };
+        let wait_for = wait_for(target);
         match handle.park(ready.floor.clone(), nodes, wait_for, until).await {
             WaitEnd::Fresh(nodes) => {
                 // Named by what is known now: a node may have restarted behind since it was woken.
@@ -191,7 +195,7 @@ impl<S: TokenStore> Reads<S> {
 
     async fn waited(
         &self,
-        handle: &PartitionHandle,
+        (handle, nodes): (&PartitionHandle, (WaitFor, Option<NodeId>)),
         holder: &Holder,
         ready: &Ready,
         outcome: WaitedFor,
@@ -206,8 +210,8 @@ impl<S: TokenStore> Reads<S> {
         {
             line::note(handle, &snapshot, &ready.floor, named.node);
         }
-        let best = snapshot.nodes().filter_map(|node| snapshot.lag(node, now));
-        let best = best.min_by_key(|lag| (lag.time, lag.bytes));
+        let Prospect { best, eta, .. } = Prospect::of(ready, &snapshot, nodes, now);
+        let eta = eta.filter(|_| outcome == WaitedFor::TimedOut);
         let reason = match (&outcome, ready.unprovable) {
             (WaitedFor::Fresh(_), _) => Reason::Waited,
             (_, Some(Unprovable::NoLeader)) => Reason::NoLeader,
@@ -228,8 +232,16 @@ impl<S: TokenStore> Reads<S> {
             token: committed.token,
             notices: committed.notices,
             best,
+            eta,
             epoch: epoch_of(&snapshot),
         })
+    }
+}
+
+fn wait_for(target: &Target) -> WaitFor {
+    match target {
+        Target::All => WaitFor::All,
+        Target::Any | Target::Node(_) => WaitFor::Any,
     }
 }
 

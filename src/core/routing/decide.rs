@@ -45,12 +45,16 @@ pub fn decide(
     }
     let is_provable = ready.unprovable.is_none()
         && ready.floor.holds_under(&snapshot.leadership, &snapshot.history);
-    let hopeful: Vec<NodeId> =
-        snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).collect();
-    let can_wait = is_provable && !hopeful.is_empty();
+    // How long the read may have waited when a wait ends.
+    let mut waited = Duration::ZERO;
+    let mut park = |budget: Duration| {
+        waited = waited.saturating_add(budget);
+        let nodes = if is_provable { hopeful(ready, snapshot, waited, now) } else { Vec::new() };
+        Step::Park { nodes, budget }
+    };
     let mut steps = Few::none();
-    if can_wait && !policy.wait_budget.is_zero() {
-        steps.push(Step::Park { nodes: hopeful.clone(), budget: policy.wait_budget });
+    if !policy.wait_budget.is_zero() {
+        steps.push(park(policy.wait_budget));
     }
     if policy.may_fall_back
         && is_provable
@@ -60,10 +64,7 @@ pub fn decide(
     }
     for step in &policy.above_cap {
         match step {
-            AboveCap::Wait(budget) if can_wait => {
-                steps.push(Step::Park { nodes: hopeful.clone(), budget: *budget });
-            }
-            AboveCap::Wait(_) => {}
+            AboveCap::Wait(budget) => steps.push(park(*budget)),
             AboveCap::Stale => {
                 if let Some(node) = least_stale(snapshot, now) {
                     steps.push(Step::Stale { node, lag: snapshot.lag(node, now) });
@@ -109,6 +110,12 @@ fn spread(nodes: &NodeSet, previous: Option<NodeId>, pick: u64) -> Option<NodeId
     // Half of the number is chance enough, and divided in half the time.
     let pick = u32::try_from(pick & u64::from(u32::MAX)).unwrap_or(0);
     nodes.nth(pick.checked_rem(nodes.len())?)
+}
+
+/// The replicas that may come to have everything within a budget.
+fn hopeful(ready: &Ready, snapshot: &Snapshot, budget: Duration, now: Instant) -> Vec<NodeId> {
+    let in_time = |node: &NodeId| snapshot.may_come_within(*node, &ready.floor, budget, now);
+    snapshot.nodes().filter(|node| may_come(snapshot, *node, now)).filter(in_time).collect()
 }
 
 /// Says whether waiting for a replica can be of use.

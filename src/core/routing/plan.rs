@@ -73,7 +73,8 @@ pub enum Step {
     },
     /// Wait until one of these has the floor, then decide again.
     Park {
-        /// Which.
+        /// Which; none: no node may come within the budget, so the step is skipped. It keeps its
+        /// place, so that those of a later plan for the same read are told apart.
         nodes: Vec<NodeId>,
         /// How long.
         budget: Duration,

@@ -3,6 +3,7 @@
 //! It answers whether a node may serve, where it stands and what it covers. It chooses nothing.
 
 mod eligibility;
+mod eta;
 mod lines;
 mod newest;
 mod seen;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use eligibility::{NotResolved, WhyNot};
+pub use eta::Outlook;
 pub use settings::{NodeSettings, Settings};
 use standing::{Reaches, Standing};
 
@@ -51,6 +53,8 @@ pub struct Snapshot {
     reaches: Arc<Reaches>,
     /// The newest leader sample each node surely has, with its place in the trail, as of then.
     newest: Arc<[Option<(usize, Sample)>]>,
+    /// Where the runs of the trail begin that are searched by halves, as of then.
+    run_starts: Arc<[usize]>,
     /// The leader is quarantined, as of then.
     leader_is_quarantined: bool,
     /// Until when a node counts as seen off the leader's line lately, as of then.
@@ -83,6 +87,7 @@ impl Snapshot {
             standings: Arc::default(),
             reaches: Arc::default(),
             newest: Arc::default(),
+            run_starts: Arc::default(),
             leader_is_quarantined: false,
             stray_until: None,
         };
@@ -97,7 +102,7 @@ impl Snapshot {
         self.leader_is_quarantined =
             leader.is_some_and(|leader| self.quarantine(leader.node).is_some());
         self.reaches = Arc::new(Reaches::of(&self.standings));
-        self.newest = self.newest_of_all().into();
+        self.settle_newest();
         self.stray_until = self.standings.iter().filter_map(Standing::stray_until).max();
     }
 

@@ -3,38 +3,29 @@
 //! The trail is searched by halves, not walked: whoever asks for the lag of a node is answered from
 //! memory. It says nothing of whether a node may serve.
 
-use std::cell::OnceCell;
-
 use super::Snapshot;
 use super::standing::Standing;
-use crate::trail::{LeaderTrail, Sample};
+use crate::trail::{Demand, LeaderTrail, Sample};
 use crate::views::Coverage;
 
 /// A trail cut into runs: samples of one epoch in a row, whose positions never go back.
 struct Runs<'a> {
     trail: &'a LeaderTrail,
-    /// Where each run begins, the oldest first; made when first needed.
-    starts: OnceCell<Vec<usize>>,
+    /// Where each run begins, the oldest first.
+    starts: &'a [usize],
 }
 
-impl<'a> Runs<'a> {
-    const fn of(trail: &'a LeaderTrail) -> Self {
-        Self { trail, starts: OnceCell::new() }
-    }
+/// Where each run of a trail begins.
+fn starts_of(trail: &LeaderTrail) -> Vec<usize> {
+    let begins = |index: &usize| {
+        let before = index.checked_sub(1).and_then(|before| trail.get(before));
+        let (Some(before), Some(own)) = (before, trail.get(*index)) else { return true };
+        before.epoch != own.epoch || !own.position.covers(before.position)
+    };
+    (0..trail.len()).filter(begins).collect()
+}
 
-    fn starts(&self) -> &[usize] {
-        self.starts.get_or_init(|| {
-            let begins = |index: &usize| {
-                let before = index.checked_sub(1).and_then(|before| self.trail.get(before));
-                let (Some(before), Some(own)) = (before, self.trail.get(*index)) else {
-                    return true;
-                };
-                before.epoch != own.epoch || !own.position.covers(before.position)
-            };
-            (0..self.trail.len()).filter(begins).collect()
-        })
-    }
-
+impl Runs<'_> {
     /// The newest sample that a node has, and its place.
     ///
     /// `has` must say of one run: all up to some sample, and none after it.
@@ -45,7 +36,7 @@ impl<'a> Runs<'a> {
         if let Some(sample) = at(newest) {
             return Some((newest, sample));
         }
-        for start in self.starts().iter().rev() {
+        for start in self.starts.iter().rev() {
             let (mut low, mut high) = (*start, end);
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -65,11 +56,21 @@ impl<'a> Runs<'a> {
 }
 
 impl Snapshot {
-    /// The newest sample that each node surely has, with its place in the trail.
-    pub(super) fn newest_of_all(&self) -> Vec<Option<(usize, Sample)>> {
-        let runs = Runs::of(&self.trail);
+    /// Finds the newest sample that each node surely has, with its place in the trail.
+    pub(super) fn settle_newest(&mut self) {
+        self.run_starts = starts_of(&self.trail).into();
+        let runs = Runs { trail: &self.trail, starts: &self.run_starts };
         let newest = |standing| runs.newest(|sample| self.has(standing, sample));
-        self.standings.iter().map(newest).collect()
+        self.newest = self.standings.iter().map(newest).collect();
+    }
+
+    /// The newest sample of an epoch in which the leader did not have what is demanded of it.
+    pub(super) fn newest_before(&self, demand: &Demand) -> Option<Sample> {
+        let runs = Runs { trail: &self.trail, starts: &self.run_starts };
+        let is_before = |sample: &Sample| {
+            sample.epoch == demand.epoch && !sample.position.covers(demand.position)
+        };
+        runs.newest(is_before).map(|(_, sample)| sample)
     }
 
     /// Says whether a node surely has what the leader had, and the line of today has it too.
@@ -120,7 +121,8 @@ mod tests {
                 let reached = reached[sample.epoch.timeline as usize];
                 Position::from(Lsn::new(reached)).covers(sample.position)
             };
-            let found = Runs::of(&trail).newest(has);
+            let starts = starts_of(&trail);
+            let found = Runs { trail: &trail, starts: &starts }.newest(has);
             prop_assert_eq!(found.map(|(_, sample)| sample), trail.newest_first().find(has));
             prop_assert_eq!(found.and_then(|(index, _)| trail.get(index)), found.map(|(_, s)| s));
         }
@@ -134,7 +136,9 @@ mod tests {
             looks.set(looks.get() + 1);
             Position::from(Lsn::new(3)).covers(sample.position)
         };
-        assert_eq!(Runs::of(&trail).newest(has).map(|(index, _)| index), Some(3));
+        let starts = starts_of(&trail);
+        let found = Runs { trail: &trail, starts: &starts }.newest(has);
+        assert_eq!(found.map(|(index, _)| index), Some(3));
         assert!(looks.get() <= 12, "{} looks", looks.get());
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Observation;
+use super::{ApplyRate, Observation};
 use crate::evidence::Role;
 use crate::guards::Guards;
 use crate::instant::Instant;
@@ -80,6 +80,8 @@ pub struct NodeView {
     pub quarantine: Option<Quarantine>,
     /// When `applied` was first received.
     applied_received_at: Instant,
+    /// How fast it applies; only predictions rest on it.
+    apply_rate: ApplyRate,
     /// Per last row, the position proven to be of that row's line.
     proven: BTreeMap<Epoch, Position>,
     shown: BTreeSet<Epoch>,
@@ -103,6 +105,7 @@ impl NodeView {
             first_writable: None,
             quarantine: None,
             applied_received_at: observation.received_at,
+            apply_rate: ApplyRate::default(),
             proven: BTreeMap::new(),
             shown: BTreeSet::new(),
             former: BTreeSet::new(),
@@ -202,6 +205,7 @@ impl NodeView {
             self.applied = Some(grown);
             self.applied_received_at = seen.received_at;
         }
+        self.apply_rate.observe(grown, seen.sent_at);
         self.prove(grown, guards);
     }
 
@@ -247,6 +251,11 @@ impl NodeView {
         self.incarnation.life == life || self.former.iter().any(|former| former.life == life)
     }
 
+    /// How fast the node applies its log in this life.
+    pub const fn apply_rate(&self) -> &ApplyRate {
+        &self.apply_rate
+    }
+
     /// The position proven under `row` by this incarnation.
     pub fn proven_under(&self, row: Epoch) -> Option<Position> {
         self.proven.get(&row).copied()
@@ -258,6 +267,7 @@ impl NodeView {
             // What it showed before it went back is no measure of what it shows now.
             self.role = ViewRole::Standby;
             self.applied = None;
+            self.apply_rate = ApplyRate::default();
             self.proven.clear();
         }
         self.former.clear();

@@ -6,9 +6,11 @@
 //! - `words`: effects, plans and demands as words
 //! - `file`: paragraphs of facts and verdicts
 //!
-//! The tests beside them: the data files, each guard, the partition's own rules, and laws.
+//! The tests beside them: the data files, each guard, the partition's own rules, predictions, and
+//! laws.
 
 mod ask;
+mod eta_tests;
 mod file;
 mod guard_tests;
 mod law_tests;

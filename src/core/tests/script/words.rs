@@ -114,7 +114,7 @@ pub(crate) fn leadership_words(leadership: &Leadership) -> String {
     }
 }
 
-/// The steps of a plan, one a line.
+/// The steps of a plan that are walked, one a line.
 pub(crate) fn plan(plan: &Plan) -> Vec<String> {
     let step = |step: &Step| match step {
         Step::Serve { node } => format!("replica {}", node_name(*node)),
@@ -134,7 +134,8 @@ pub(crate) fn plan(plan: &Plan) -> Vec<String> {
         }
         Step::Refuse { reason } => format!("refuse, {reason:?}"),
     };
-    plan.steps.iter().map(step).collect()
+    let is_skipped = |step: &&Step| matches!(step, Step::Park { nodes, .. } if nodes.is_empty());
+    plan.steps.iter().filter(|step| !is_skipped(step)).map(step).collect()
 }
 
 /// What a session demands and is told, one thing a line.

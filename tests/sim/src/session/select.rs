@@ -64,7 +64,7 @@ struct Walk {
 enum End {
     Serve(NodeId),
     Leader(Contender),
-    Stale(NodeId),
+    Stale(Served),
     Refuse(String),
 }
 
@@ -124,6 +124,10 @@ async fn walk_plan(sim: &Sim, at: usize, judged: &Judged, walk: &mut Walk) -> Op
                 if parks <= walk.parks_done {
                     continue;
                 }
+                if nodes.is_empty() {
+                    (walk.parks_done, walk.park_until) = (parks, None);
+                    continue;
+                }
                 let begun = if parks == 1 { walk.since } else { now };
                 let ends_at = walk.ends_at;
                 let until = *walk.park_until.get_or_insert_with(|| (begun + *budget).min(ends_at));
@@ -145,7 +149,12 @@ async fn walk_plan(sim: &Sim, at: usize, judged: &Judged, walk: &mut Walk) -> Op
                     walk.cap_full = true;
                 }
             }
-            Step::Stale { node, .. } => return Some(End::Stale(*node)),
+            Step::Stale { node, .. } => {
+                let latest = sim.with(|state| Arc::clone(&state.instances[at].snapshot));
+                if latest.readable(*node, now) {
+                    return Some(End::Stale(replica(&latest, *node, true)));
+                }
+            }
             Step::Refuse { reason } => return Some(End::Refuse(format!("{reason:?}"))),
         }
     }
@@ -188,7 +197,7 @@ async fn finish(
                 let served = Served { node: leader.node, acceptable, timeline, stale: false };
                 (Some(served), met(ready, policy, true), policy.bound, "leader")
             }
-            End::Stale(node) => (Some(replica(snapshot, node, true)), Vec::new(), None, "stale"),
+            End::Stale(ref served) => (Some(served.clone()), Vec::new(), None, "stale"),
             End::Refuse(_) => (None, Vec::new(), None, "refused"),
         };
         let why = if let End::Refuse(why) = &end { why.as_str() } else { "" };
