@@ -21,5 +21,7 @@ mod losses;
 mod moved;
 #[path = "store_redis/recorders.rs"]
 mod recorders;
+#[path = "store_redis/refused.rs"]
+mod refused;
 #[path = "store_redis/stage.rs"]
 mod stage;

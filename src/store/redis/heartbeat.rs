@@ -33,17 +33,19 @@ impl Inner {
             self.remove_voids().await;
             let now = self.clock.now();
             let is_time = beaten_at.is_none_or(|at| now.since(at) >= self.beliefs.beat());
+            // First: what is due may be refused for long, and a server is believed by its heartbeats.
+            if is_time {
+                beaten_at = Some(now);
+                if let Err(error) = self.beat_once(bucket).await {
+                    tracing::debug!(%error, "the token store took no heartbeat");
+                }
+            }
             if let Some(write) = self.beliefs.due(bucket) {
                 let expected = write.expected.map_or(Held::Nothing, Held::Bytes);
                 let new = Held::Bytes(write.generation.encode());
                 let key = self.layout.generation(bucket);
                 if let Err(error) = self.swap(bucket, &key, (&expected, &new), 0).await {
                     tracing::debug!(%error, "a generation is still to be written");
-                }
-            } else if is_time {
-                beaten_at = Some(now);
-                if let Err(error) = self.beat_once(bucket).await {
-                    tracing::debug!(%error, "the token store took no heartbeat");
                 }
             }
             let next = self.beliefs.beat().min(TICK);
