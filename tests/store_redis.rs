@@ -17,6 +17,8 @@ mod grown;
 mod guarded;
 #[path = "store_redis/losses.rs"]
 mod losses;
+#[path = "store_redis/mixed.rs"]
+mod mixed;
 #[path = "store_redis/moved.rs"]
 mod moved;
 #[path = "store_redis/recorders.rs"]

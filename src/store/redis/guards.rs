@@ -16,6 +16,7 @@ use tidegate_core::token::ComponentKey;
 use tidegate_core::trail::Sample;
 use tokio::sync::Notify;
 
+use super::check::Checked;
 use super::events::{Announcer, StoreCount, StoreCounters, StoreEvent};
 use super::info::ServerInfo;
 use super::keys::Bucket;
@@ -32,6 +33,8 @@ pub(super) struct Beliefs {
     /// Servers that ran a script by its hash.
     scripted: Mutex<BTreeSet<Server>>,
     rules: SharedRules,
+    /// The longest `min-replicas-max-lag` that the fence covers.
+    max_lag: Duration,
     guards: Guards,
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
@@ -99,7 +102,7 @@ impl Beliefs {
     pub(super) fn new(
         buckets: usize,
         (rules, keys): (SharedRules, &[ComponentKey]),
-        (guards, redundancy): (Guards, Redundancy),
+        (guards, checked): (Guards, &Checked),
         (announcer, counters): (&Arc<Announcer>, &Arc<StoreCounters>),
         clock: Clock,
     ) -> Self {
@@ -116,7 +119,8 @@ impl Beliefs {
             announcer: Arc::clone(announcer),
             counters: Arc::clone(counters),
             clock,
-            replicas: match redundancy {
+            max_lag: checked.max_lag.unwrap_or_default(),
+            replicas: match checked.redundancy {
                 Redundancy::Single => Some(Mutex::new(Replicas::single(rules.recount))),
                 Redundancy::Fenced => Some(Mutex::new(Replicas::read(rules.recount))),
                 Redundancy::Async => None,
@@ -167,12 +171,14 @@ impl Beliefs {
     /// Notes what a server said of how many replicas it needs to take a write, and of their lag in
     /// seconds; `None`: it does not tell.
     pub(super) fn needs_replicas(&self, info: &ServerInfo, told: Option<(u64, u64)>) {
-        let (Some(replicas), Some(window)) = (&self.replicas, self.rules.believed_for) else {
+        let Some(replicas) = self.replicas.as_ref().filter(|_| self.asks_for_needs()) else {
             return;
         };
         let needed = match told {
-            // Fence and belief are as long as the lag of the start needs.
-            Some((_, lag)) if lag == 0 || lag > window.as_secs() => 0,
+            // The fence is as long as the longest lag of the start needs: until it ends whoever
+            // believes a deposed primary, which takes writes for its lag, has ceased to. What is
+            // believed for less than that is so on the safe side.
+            Some((_, lag)) if lag == 0 || lag > self.max_lag.as_secs() => 0,
             Some((needed, _)) => needed,
             None => u64::from(info.needs_replicas),
         };
@@ -231,17 +237,17 @@ impl Beliefs {
                      restart Tidegate"
                 .to_owned(),
             // What is set is no fence at all, or reaches further than the one of the start.
-            Some(window) if needed == 0 => format!(
+            Some(_) if needed == 0 => format!(
                 "it takes writes without its replicas for longer than at the start: set \
                  `min-replicas-to-write` to {of} and `min-replicas-max-lag` to at most {}, or \
                  restart Tidegate",
-                window.as_secs()
+                self.max_lag.as_secs()
             ),
-            Some(window) => format!(
+            Some(_) => format!(
                 "it takes writes with {needed} of {of} replicas, so one may be promoted unseen: \
                  set `min-replicas-to-write` to {of}, with a `min-replicas-max-lag` of at most \
                  {}; or remove replicas and restart Tidegate",
-                window.as_secs()
+                self.max_lag.as_secs()
             ),
         }
     }

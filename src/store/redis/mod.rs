@@ -119,13 +119,7 @@ impl RedisStore {
         let inner = Inner {
             client,
             script: swap::script(),
-            beliefs: guards::Beliefs::new(
-                buckets,
-                (rules, keys),
-                (guards, checked.redundancy),
-                told,
-                clock,
-            ),
+            beliefs: guards::Beliefs::new(buckets, (rules, keys), (guards, &checked), told, clock),
             lookups: lookups::Lookups::new(buckets),
             updates: updates::Updates::default(),
             known: bytes::KnownBytes::default(),

@@ -24,6 +24,8 @@ pub struct Checked {
     pub fence: Duration,
     /// An answer is believed so long after its server took a write of ours; `None`: always.
     pub believed_for: Option<Duration>,
+    /// The longest `min-replicas-max-lag` of its servers, which the fence covers.
+    pub max_lag: Option<Duration>,
     /// Replicas that are attached, of the server that has the fewest.
     pub replicas: u64,
     /// What it is: `Redis 7.0.15`.
@@ -47,6 +49,7 @@ impl Checked {
         self.fence = self.fence.max(other.fence);
         let both = [self.believed_for, other.believed_for];
         self.believed_for = both.into_iter().flatten().min();
+        self.max_lag = self.max_lag.max(other.max_lag);
         self.replicas = self.replicas.min(other.replicas);
         for hint in other.hints {
             if !self.hints.contains(&hint) {
@@ -114,7 +117,8 @@ pub(super) async fn of(
         }
     };
     let hints = hints(server, replicas, settings);
-    Ok(Checked { redundancy, fence, believed_for, replicas, version, hints })
+    let max_lag = believed_for;
+    Ok(Checked { redundancy, fence, believed_for, max_lag, replicas, version, hints })
 }
 
 /// What it is, if it is new enough.
@@ -292,6 +296,7 @@ mod tests {
             redundancy,
             fence: Duration::from_secs(seconds),
             believed_for,
+            max_lag: believed_for,
             replicas,
             version: "Redis 7.0.15".to_owned(),
             hints: vec!["a".to_owned()],
@@ -303,7 +308,8 @@ mod tests {
             seconds(5),
             2,
         ));
-        assert_eq!(both, one(Redundancy::Fenced, 22, seconds(5), 1));
+        let strictest = one(Redundancy::Fenced, 22, seconds(5), 1);
+        assert_eq!(both, Checked { max_lag: seconds(10), ..strictest }, "the fence covers ten");
         let mixed = one(Redundancy::Single, 0, None, 0).and(one(Redundancy::Async, 30, None, 1));
         assert_eq!(mixed, one(Redundancy::Async, 30, None, 0));
     }

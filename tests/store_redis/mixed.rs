@@ -1,0 +1,64 @@
+//! Servers of one store, or instances of one, whose settings differ: they stand side by side, and
+//! neither ends what the other believes.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate::config::Redundancy;
+use tidegate::ports::{SubjectKey, TokenStore};
+use tidegate::store::StoreEvent;
+use tidegate_core::store_guard::Belief;
+use tidegate_lab::redis::{Cluster, Kind, Options, Server};
+use tidegate_lab::wait::{LIMIT, until};
+
+use crate::stage::{self, belief};
+
+/// A subject of a bucket: the first two bytes decide.
+fn subject_of(bucket: u8) -> SubjectKey {
+    let mut bytes = [1; 16];
+    [bytes[0], bytes[1]] = [0, bucket];
+    SubjectKey::new(bytes)
+}
+
+/// A bucket of each primary.
+async fn buckets(cluster: &Cluster) -> Result<Vec<(&Server, u8)>> {
+    let mut found: Vec<(&Server, u8)> = Vec::new();
+    for bucket in 0..64 {
+        let slot = cluster.slot(&format!("tidegate:{{{bucket}}}:any")).await?;
+        let owner = cluster.owner(slot).await?;
+        if found.iter().all(|(server, _)| server.port() != owner.port()) {
+            found.push((owner, bucket));
+        }
+    }
+    Ok(found)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn servers_of_a_cluster_may_wait_for_their_replicas_for_different_times() -> Result<()> {
+    let cluster = Cluster::start(Options::new(Kind::Redis).min_replicas(1, 1)).await?;
+    let found = buckets(&cluster).await?;
+    assert_eq!(found.len(), 3, "each has some");
+    for (server, _) in found.iter().skip(1) {
+        server.set("min-replicas-max-lag", "2").await?;
+    }
+    let store = stage::open(stage::cluster(&cluster)).await?;
+    let checked = store.checked();
+    assert_eq!((checked.fence.as_secs(), checked.redundancy), (6, Redundancy::Fenced));
+    assert_eq!(checked.believed_for, Some(Duration::from_secs(1)), "the strictest");
+    for (server, bucket) in &found {
+        let believed = || async {
+            store.sampled(stage::KEY, stage::sample(100));
+            let looked = store.lookup(subject_of(*bucket)).await;
+            Ok(looked.is_ok_and(|looked| belief(&looked) != Belief::Unknown))
+        };
+        until(&format!("bucket {bucket} on {server:?} is believed"), LIMIT, believed).await?;
+    }
+    // Longer than any of the start: the fence does not cover that.
+    let mut events = store.events();
+    found[0].0.set("min-replicas-max-lag", "3").await?;
+    let unfit = async {
+        while events.recv().await? != StoreEvent::Unfit {}
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(LIMIT, unfit).await?
+}
