@@ -55,11 +55,26 @@ struct Part {
     /// Why it refused our last write.
     refuses: Option<String>,
     /// Why it does not store our records, though it is the primary.
-    complains: Option<String>,
+    complains: Option<Complaint>,
     /// It takes writes without a replica that may be promoted: what an operator has to know.
     unfit: Option<String>,
     /// Whether it needs all of its replicas was read, and it does.
     is_fit: bool,
+}
+
+/// A write of ours that was refused for what a server or a key holds, or may not do now.
+#[derive(Debug)]
+struct Complaint {
+    code: String,
+    why: String,
+}
+
+impl Complaint {
+    /// Whether a removal that was taken shows that it has passed: a full server takes those too,
+    /// and they touch no key of another type.
+    fn passes_with_heartbeats(&mut self) -> bool {
+        !matches!(self.code.as_str(), "OOM" | "WRONGTYPE")
+    }
 }
 
 /// How the buckets stand.
@@ -305,9 +320,10 @@ impl Beliefs {
     }
 
     /// Notes that a server refused a write of ours, and is the primary all the same.
-    pub(super) fn complains(&self, bucket: Bucket, why: &str) {
+    pub(super) fn complains(&self, bucket: Bucket, code: &str, why: &str) {
         let Some(mut part) = self.part(bucket) else { return };
-        let before = part.complains.replace(why.to_owned());
+        let complaint = Complaint { code: code.to_owned(), why: why.to_owned() };
+        let before = part.complains.replace(complaint);
         drop(part);
         if before.is_none() {
             self.announcer.tell(StoreEvent::Refuses, why);
@@ -316,7 +332,16 @@ impl Beliefs {
 
     /// Notes that a server stored something of ours: what it takes without room is no record.
     pub(super) fn stored(&self, bucket: Bucket) {
-        let before = self.part(bucket).and_then(|mut part| part.complains.take());
+        self.complaint_ends(bucket, |_| true);
+    }
+
+    /// Notes that a server took a heartbeat while no record waited for it.
+    pub(super) fn beaten(&self, bucket: Bucket) {
+        self.complaint_ends(bucket, Complaint::passes_with_heartbeats);
+    }
+
+    fn complaint_ends(&self, bucket: Bucket, ends: impl FnOnce(&mut Complaint) -> bool) {
+        let before = self.part(bucket).and_then(|mut part| part.complains.take_if(ends));
         if before.is_some() {
             self.announcer.tell(StoreEvent::Takes, &format!("bucket {}", bucket.index()));
         }
@@ -406,7 +431,8 @@ impl Beliefs {
         for part in &self.parts {
             let part = lock(part);
             standing.lost += usize::from(!part.guard.stands());
-            let refuses = part.refuses.as_ref().or(part.complains.as_ref());
+            let complains = part.complains.as_ref().map(|complaint| &complaint.why);
+            let refuses = part.refuses.as_ref().or(complains);
             standing.refuses = standing.refuses.or_else(|| refuses.cloned());
             standing.unfit = standing.unfit.or_else(|| part.unfit.clone());
             let ends = part.guard.fenced_until(now, &self.guards);

@@ -81,6 +81,10 @@ impl Inner {
             Some(error) => self.refused(bucket, error),
             None => match self.beliefs.took(bucket, &info, sent_at) {
                 Took::Behind => self.client.doubt("its replicas do not follow"),
+                // What waits is tried again, and shows by itself whether it is taken.
+                Took::Counts | Took::Young if self.pending.is_empty() => {
+                    self.beliefs.beaten(bucket);
+                }
                 Took::Counts | Took::Young => {}
             },
         }

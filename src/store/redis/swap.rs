@@ -105,7 +105,7 @@ impl Inner {
     pub(super) fn refused(&self, bucket: Bucket, error: &CallError) {
         match error {
             CallError::Refused { code, .. } if tells_no_role(code) => {
-                self.beliefs.complains(bucket, &error.to_string());
+                self.beliefs.complains(bucket, code, &error.to_string());
             }
             CallError::Refused { code, .. } => {
                 let why = if code == "NOREPLICAS" { TOO_FEW.to_owned() } else { error.to_string() };
