@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use tidegate::config::Redundancy;
 use tidegate::ports::{SubjectKey, TokenStore};
-use tidegate::store::StoreEvent;
+use tidegate::store::{RedisSettings, StoreEvent};
 use tidegate_core::store_guard::Belief;
-use tidegate_lab::redis::{Cluster, Kind, Options, Server};
+use tidegate_lab::redis::{Cluster, Group, Kind, Options, Server};
 use tidegate_lab::wait::{LIMIT, until};
 
-use crate::stage::{self, belief};
+use crate::stage::{self, belief, single, subject};
 
 /// A subject of a bucket: the first two bytes decide.
 fn subject_of(bucket: u8) -> SubjectKey {
@@ -61,4 +61,32 @@ async fn servers_of_a_cluster_may_wait_for_their_replicas_for_different_times() 
         anyhow::Ok(())
     };
     tokio::time::timeout(LIMIT, unfit).await?
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn instances_with_and_without_a_fence_leave_each_other_what_stands() -> Result<()> {
+    let group = Group::start(Options::new(Kind::Redis).min_replicas(1, 1), 1).await?;
+    let fenced = stage::open(single(group.primary())).await?;
+    stage::believed(&fenced, 100).await?;
+    let fence = Some(Duration::from_secs(4));
+    let settings = RedisSettings { fence, ..single(group.primary()) };
+    let mut events = fenced.events();
+    let unfenced = stage::open(stage::with(Redundancy::Async, settings)).await?;
+    // What one wrote vouches for the store to the other, without a loss.
+    let said = unfenced.lookup(subject(1)).await?;
+    assert_eq!(belief(&said), stage::barrier(100));
+    let since = stage::now();
+    until("both have asked for a while", LIMIT, || async {
+        for store in [&fenced, &unfenced] {
+            store.sampled(stage::KEY, stage::sample(200));
+            store.lookup(subject(1)).await?;
+        }
+        Ok(stage::now().since(since) > Duration::from_secs(6))
+    })
+    .await?;
+    let told: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+    assert!(!told.iter().any(|event| matches!(event, StoreEvent::Lost(_))), "{told:?}");
+    assert_eq!(stage::believed(&unfenced, 200).await?, stage::barrier(100));
+    assert_eq!(stage::believed(&fenced, 200).await?, stage::barrier(100));
+    Ok(())
 }

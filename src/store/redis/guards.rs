@@ -35,6 +35,7 @@ pub(super) struct Beliefs {
     rules: SharedRules,
     /// The longest `min-replicas-max-lag` that the fence covers.
     max_lag: Duration,
+    may_have_replicas: bool,
     guards: Guards,
     announcer: Arc<Announcer>,
     counters: Arc<StoreCounters>,
@@ -135,6 +136,7 @@ impl Beliefs {
             counters: Arc::clone(counters),
             clock,
             max_lag: checked.max_lag.unwrap_or_default(),
+            may_have_replicas: checked.redundancy != Redundancy::Single,
             replicas: match checked.redundancy {
                 Redundancy::Single => Some(Mutex::new(Replicas::single(rules.recount))),
                 Redundancy::Fenced => Some(Mutex::new(Replicas::read(rules.recount))),
@@ -176,9 +178,10 @@ impl Beliefs {
         }
     }
 
-    /// What a server counts of what no generation outlives; copies where one may be promoted.
+    /// What a server counts of what no generation outlives; copies where one may be promoted: alike
+    /// in all instances that share such a store, since a count that differs is a loss.
     fn forgot(&self, info: &ServerInfo) -> u64 {
-        let counts = self.rules.believed_for.is_some() && self.guards.believed_lookup();
+        let counts = self.may_have_replicas && self.guards.believed_lookup();
         let copied = if counts { info.copied } else { 0 };
         Reply::counts(info.evicted, copied)
     }
