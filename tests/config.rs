@@ -114,6 +114,11 @@ fn open_listeners_and_limits_out_of_range_are_refused() {
         (STORE, "[listen]\ntls = { cert = \"x\" }", "`listen.tls`: TLS on listeners is not built"),
         (STORE, "[listen]\nadmin = \"127.0.0.1:7400\"", "`listen.admin`: use another port"),
         (STORE, "[limits]\nd_max = \"13h\"", "`limits.token_lifetime`: raise it to 1day 2h, twice"),
+        (
+            STORE,
+            "[limits]\nclock_drift = 10001",
+            "`limits.clock_drift`: set it to between 0 and 10000",
+        ),
         (STORE, "[limits]\nd_max = \"0s\"", "`limits.d_max`: set it to between 1s and 30days"),
         (STORE, "[limits]\nconnections = 0", "`limits.connections`: set it to between 1 and"),
         (STORE, "[limits]\nbusy_poll = \"300ms\"", "`limits.busy_poll`: lower it to at most"),

@@ -66,6 +66,10 @@ pub struct Limits {
     /// longer than any replica should lag, and well inside the token lifetime.
     #[serde(deserialize_with = "duration")]
     pub d_max: Duration,
+    /// By how much the rate of a clock may be off, of this machine or of a caller's, in parts per
+    /// million. 500: `ntpd` slews a clock by no more, and a quartz left alone is off by far less.
+    /// Every bound ends earlier by so much of it.
+    pub clock_drift: u32,
     /// Subjects the memory store remembers. 1,000,000 take some 300 MB.
     pub subjects: usize,
     /// Subjects whose changes wait in memory for a store that cannot be reached. 100,000: minutes
@@ -141,6 +145,7 @@ impl Default for Limits {
         Self {
             token_lifetime: hours(24),
             d_max: hours(1),
+            clock_drift: 500,
             subjects: 1_000_000,
             pending_records: 100_000,
             view_max_age: seconds(5),
@@ -208,6 +213,7 @@ impl Limits {
             }
         };
         let wide = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        count("clock_drift", wide(self.clock_drift), 0, 10_000);
         count("subjects", self.subjects, 1, 100_000_000);
         count("pending_records", self.pending_records, 1, 10_000_000);
         count("parked_waits", self.parked_waits, 1, 10_000_000);

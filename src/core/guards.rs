@@ -134,4 +134,6 @@ guards! {
     leader_check => "4.5",
     /// Freshness fallbacks to the leader are limited.
     cap => "4.4",
+    /// An answer with a bound allows for clocks that drift, and leaves time to use it.
+    lease => "3.3",
 }

@@ -10,6 +10,7 @@ use tidegate_core::lineage::{Epoch, Incarnation};
 use tidegate_core::partition::{WaitEnd, WaitFor};
 use tidegate_core::routing::{
     Guarantee, Plan, Policy, Reason, Shadow, Step, decide, lineage_reason, met, shadow, valid_for,
+    valid_for_leader,
 };
 use tidegate_core::snapshot::{Lag, Snapshot};
 use tidegate_core::token::{Notice, NoticeKind};
@@ -283,12 +284,17 @@ impl<S: TokenStore> Reads<S> {
                 }
                 let now = || self.clock.now();
                 let valid = policy.bound.and_then(|_| valid_for(snapshot, policy, node, now()));
+                if policy.bound.is_some() && valid.is_none() {
+                    // Raising its holders took what was left of it.
+                    reason = unbounded(reason, &mut met);
+                }
                 (Answer::Served { named, stale: None }, met, reason, valid)
             }
             End::Leader { leader, reason } => {
                 line::note(handle, snapshot, &ready.floor, leader.node);
                 let answer = Answer::Served { named: name_leader(snapshot, leader), stale: None };
-                (answer, met(ready, policy, true), reason, policy.bound)
+                let valid = valid_for_leader(snapshot, policy, self.clock.now());
+                (answer, met(ready, policy, true), reason, valid)
             }
             End::Stale { named, lag } => {
                 let answer = Answer::Served { named, stale: Some(lag) };
@@ -370,6 +376,12 @@ fn unpromised(reason: Reason, met: &mut Vec<Guarantee>) -> Reason {
     met.retain(|one| !matches!(one, Guarantee::ReadYourWrites | Guarantee::MonotonicReads));
     // What else is not known says more.
     if matches!(reason, Reason::Covered | Reason::Waited) { Reason::StoreAsync } else { reason }
+}
+
+/// What is left of an answer whose bound has run out before it was given.
+fn unbounded(reason: Reason, met: &mut Vec<Guarantee>) -> Reason {
+    met.retain(|one| *one != Guarantee::Bounded);
+    if matches!(reason, Reason::Covered | Reason::Waited) { Reason::NotProvable } else { reason }
 }
 
 /// A replica, with the life it was seen in.

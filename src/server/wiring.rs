@@ -13,7 +13,7 @@ use tidegate_core::leader::Facts;
 use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings};
 use tidegate_core::token::ComponentKey;
-use tidegate_core::trail::Sample;
+use tidegate_core::trail::{ClockDrift, Sample};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -293,6 +293,7 @@ fn settings(config: &Config, partition: &config::Partition, guards: Guards) -> S
         nodes: nodes.map(|node| NodeSettings { zone: zone(node) }).collect(),
         view_max_age: limits.view_max_age,
         gate: limits.d_max,
+        clock_drift: ClockDrift::parts_per_million(limits.clock_drift),
         idle_interval: limits.idle_poll,
         busy_interval: limits.busy_poll,
         store_interval: STORE_INTERVAL,

@@ -19,6 +19,7 @@ use tidegate_core::leader::Facts;
 use tidegate_core::partition::{Event, Partition};
 use tidegate_core::snapshot::{NodeSettings, Settings};
 use tidegate_core::token::PartitionId;
+use tidegate_core::trail::ClockDrift;
 use tidegate_core::views::{NodeId, Observation, Quarantine};
 use tidegate_lab::install::Major;
 use tidegate_lab::postgres::Stop;
@@ -111,6 +112,7 @@ fn partition(seen: &Observation, guards: Guards) -> Partition {
         nodes: vec![NodeSettings::default(), NodeSettings::default()],
         view_max_age: Duration::from_secs(60),
         gate: Duration::from_secs(3600),
+        clock_drift: ClockDrift::parts_per_million(500),
         idle_interval: Duration::from_millis(250),
         busy_interval: Duration::from_millis(2),
         store_interval: Duration::from_secs(1),

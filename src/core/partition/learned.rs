@@ -67,6 +67,7 @@ mod tests {
     use crate::position::{Lsn, Position};
     use crate::snapshot::{NodeSettings, Settings};
     use crate::token::PartitionId;
+    use crate::trail::ClockDrift;
     use crate::views::NodeId;
     use std::time::Duration;
 
@@ -101,6 +102,7 @@ mod tests {
             nodes: vec![NodeSettings::default(), NodeSettings::default()],
             view_max_age: second,
             gate: second,
+            clock_drift: ClockDrift::parts_per_million(500),
             idle_interval: second,
             busy_interval: second,
             store_interval: second,

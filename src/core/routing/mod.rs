@@ -10,6 +10,6 @@ mod policy;
 
 pub use cap::{CapFull, FallbackCap};
 pub use decide::{Shadow, decide, lineage_reason, met, shadow};
-pub use lease::valid_for;
+pub use lease::{valid_for, valid_for_leader};
 pub use plan::{Guarantee, Plan, Reason, Step};
 pub use policy::{AboveCap, Level, Policy};

@@ -136,6 +136,7 @@ impl Snapshot {
             facts: &self.facts,
             views: &self.views,
             stray_seen: self.stray_until.is_some_and(|until| now <= until),
+            clock_drift: self.settings.clock_drift,
             guards: &self.settings.guards,
         }
     }

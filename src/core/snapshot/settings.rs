@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::guards::Guards;
+use crate::trail::ClockDrift;
 
 /// The limits and rules one partition runs under.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +15,8 @@ pub struct Settings {
     pub view_max_age: Duration,
     /// `D_max`: the largest proven staleness a session without a component is served at.
     pub gate: Duration,
+    /// By how much the rate of a clock may be off, ours or a caller's.
+    pub clock_drift: ClockDrift,
     /// How often a node is polled while nobody waits.
     pub idle_interval: Duration,
     /// How often a node is polled while somebody waits.

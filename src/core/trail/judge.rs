@@ -2,10 +2,11 @@
 //!
 //! Judges and words losses. It changes nothing and asks no node.
 
-use super::{LeaderTrail, Sample, Unprovable};
+use super::{ClockDrift, LeaderTrail, Lease, Sample, Unprovable};
 use crate::guards::Guards;
 use crate::instant::Instant;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::leader::{Facts, Leadership};
 use crate::lineage::{Epoch, Fork, History, Kept, Relation};
@@ -28,6 +29,8 @@ pub struct Line<'a> {
     pub views: &'a [Option<Arc<NodeView>>],
     /// A node off the leader's line was seen lately: what seems lost may still come back.
     pub stray_seen: bool,
+    /// By how much the rate of a clock may be off.
+    pub clock_drift: ClockDrift,
     /// The rules in force.
     pub guards: &'a Guards,
 }
@@ -43,6 +46,11 @@ pub(super) enum Judged {
 }
 
 impl Line<'_> {
+    /// What a bound allows here.
+    pub fn lease(&self, bound: Duration) -> Lease {
+        Lease::of(bound, self.clock_drift, self.guards)
+    }
+
     /// Judges one mark.
     #[inline]
     pub(super) fn judge(&self, epoch: Epoch, mark: &Mark) -> Judged {

@@ -6,11 +6,13 @@
 mod floor;
 mod judge;
 mod leader_trail;
+mod lease;
 mod resolve;
 
 pub use floor::{Demand, Floor};
 pub use judge::Line;
 pub use leader_trail::{LeaderTrail, Sample};
+pub use lease::{ClockDrift, Lease};
 pub use resolve::{
     Known, Loss, Raise, Ready, Requested, Resolution, Unprovable, resolve, resolve_into,
 };

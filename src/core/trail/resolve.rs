@@ -121,7 +121,7 @@ pub enum Resolution {
     Ready(Ready),
     /// First a leader sample sent at or after `since` must come.
     NeedSample {
-        /// As [`Requested::since`].
+        /// As [`Requested::since`]; now, where only a bound wants it.
         since: Instant,
     },
 }
@@ -145,20 +145,21 @@ pub fn resolve_into(
     now: Instant,
 ) -> Option<Instant> {
     ready.floor = Floor::judged_for(line.leadership, line.history);
-    let mut work = Work { asked, line, ready, wants_sample: false };
+    let mut work = Work { asked, line, ready, wants_since: None };
     work.by_time(now);
     if asked.session {
         work.by_session(now);
     }
-    let must_wait = work.wants_sample && !asked.gave_up && line.leadership.leader().is_some();
-    must_wait.then_some(asked.since)
+    let may_wait = !asked.gave_up && line.leadership.leader().is_some();
+    work.wants_since.filter(|_| may_wait)
 }
 
 struct Work<'a, 'b> {
     asked: &'a Requested<'a>,
     line: &'a Line<'b>,
     ready: &'a mut Ready,
-    wants_sample: bool,
+    /// When the leader sample must have been sent that is missing.
+    wants_since: Option<Instant>,
 }
 
 impl Work<'_, '_> {
@@ -166,10 +167,15 @@ impl Work<'_, '_> {
     fn fresh(&mut self) -> Option<Sample> {
         let fresh = self.line.alive_since(self.asked.since).next();
         if fresh.is_none() {
-            self.wants_sample = true;
+            self.want(self.asked.since);
             self.stuck(self.line.why_no_sample());
         }
         fresh
+    }
+
+    /// A leader sample sent at or after `since` is missing.
+    fn want(&mut self, since: Instant) {
+        self.wants_since = Some(self.wants_since.map_or(since, |other| other.max(since)));
     }
 
     fn stuck(&mut self, why: Unprovable) {
@@ -180,6 +186,11 @@ impl Work<'_, '_> {
         self.ready.floor.demand(sample.epoch, sample.position);
     }
 
+    /// The oldest leader sample by which an answer with this bound may be given.
+    fn young(&self, bound: Duration, now: Instant) -> Option<Sample> {
+        self.line.alive_since(now - self.line.lease(bound).age_max()).next()
+    }
+
     fn by_time(&mut self, now: Instant) {
         if self.asked.global
             && let Some(sample) = self.fresh()
@@ -187,16 +198,20 @@ impl Work<'_, '_> {
             self.demand(sample);
         }
         if let Some(bound) = self.asked.bound {
-            let young = self.line.alive_since(now - bound).next();
-            if let Some(sample) = young.or_else(|| self.fresh()) {
-                self.demand(sample);
+            match self.young(bound, now) {
+                Some(sample) => self.demand(sample),
+                // One sent after the call may be too old by now as well.
+                None => {
+                    self.want(now);
+                    self.stuck(self.line.why_no_sample());
+                }
             }
         }
     }
 
     fn by_session(&mut self, now: Instant) {
         if let Some(window) = self.asked.gate.filter(|_| self.line.guards.gate()) {
-            match self.line.alive_since(now - window).next() {
+            match self.young(window, now) {
                 Some(sample) => self.demand(sample),
                 None => self.ready.ungated = true,
             }
@@ -299,7 +314,9 @@ impl Work<'_, '_> {
                     return;
                 }
                 if self.line.timeline_is_below(epoch) && !self.line.has_yielded(epoch) {
-                    self.wants_sample |= self.line.alive_since(self.asked.since).next().is_none();
+                    if self.line.alive_since(self.asked.since).next().is_none() {
+                        self.want(self.asked.since);
+                    }
                     self.stuck(Unprovable::UnknownEpoch { timeline: epoch.timeline });
                     return;
                 }
@@ -316,7 +333,7 @@ impl Work<'_, '_> {
         let fresh = self.line.alive_since(self.asked.since).next();
         match fresh {
             None => {
-                self.wants_sample = true;
+                self.want(self.asked.since);
                 self.ready.floor.demand(epoch, mark.floor);
             }
             Some(sample) if sample.epoch != epoch || sample.position.covers(mark.floor) => {

@@ -78,7 +78,7 @@ const fn trial(guard: &'static str, profile: Profile, harms: &'static [Breach]) 
     Trial { guard, profile, harms }
 }
 
-const TRIALS: [Trial; 36] = [
+const TRIALS: [Trial; 37] = [
     trial("barrier", Profile::Forgets, STALE),
     trial("believed_lookup", Profile::StoreSplit, STALE),
     trial("cap", Profile::Storm, &[Breach::CapExceeded]),
@@ -94,6 +94,7 @@ const TRIALS: [Trial; 36] = [
     trial("incarnation", Profile::Restarts, STALE),
     trial("insert_lsn", Profile::Async, STALE),
     trial("late_observation", Profile::LateAnswers, &[Breach::HealthyOut]),
+    trial("lease", Profile::Drift, &[Breach::Bounded]),
     trial("leader_first", Profile::Failover, STALE),
     trial("leader_check", Profile::Swapped, STALE),
     trial("moved_capture", Profile::Pooled, STALE),

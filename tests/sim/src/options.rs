@@ -11,6 +11,9 @@ use crate::random::Random;
 use crate::store::StoreOptions;
 
 pub(crate) const MILLI: u64 = 1_000_000;
+const MILLION: u64 = 1_000_000;
+/// The largest drift a config may name.
+const DRIFT_MAX: u32 = 10_000;
 
 /// How much is done in one world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,8 @@ pub struct Options {
     pub store: StoreOptions,
     /// The gate.
     pub gate: Duration,
+    /// By how much the rate of a clock may be off, in parts per million.
+    pub drift: u32,
     /// Freshness fallbacks a second.
     pub cap: u32,
     /// Whether the role may read history files.
@@ -102,6 +107,7 @@ impl Options {
             instances: 2,
             store: StoreOptions::told(),
             gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
+            drift: 500,
             cap: 200,
             reads_history: seed.is_multiple_of(3),
             actions: match scale {
@@ -169,6 +175,12 @@ impl Options {
             | Profile::Skewed
             | Profile::Foreign => self.delay_max = 250 * MILLI,
             Profile::Narrow => self.delay_max = 200 * MILLI,
+            // As far off as may be said: what a bound lasts is short here.
+            Profile::Drift => {
+                self.drift = DRIFT_MAX;
+                (self.delay_max, self.flush_interval) = (20 * MILLI, 5 * MILLI);
+                (self.pooled, self.asynchronous) = (0, 0);
+            }
             Profile::Storm => (self.cap, self.delay_max) = (5, 400 * MILLI),
             Profile::Pooled => self.pooled = 90,
             Profile::Reverted | Profile::Copied | Profile::Swapped => {
@@ -222,6 +234,27 @@ impl Options {
     /// Records of one size: the ends of two logs meet, as they may by chance.
     pub(crate) const fn evens_out(&self) -> bool {
         matches!(self.profile, Profile::Moved | Profile::Attached)
+    }
+
+    /// Whether the clocks of the instances run as slowly as they may, and those of the clients.
+    const fn slow_clocks(&self) -> (bool, bool) {
+        let drifts = matches!(self.profile, Profile::Drift);
+        (drifts && self.seed.is_multiple_of(2), drifts)
+    }
+
+    /// What the clocks of the instances show of a real span.
+    pub(crate) fn instances_show(&self, real: u64) -> u64 {
+        let (slow, _) = self.slow_clocks();
+        if slow { real - real / MILLION * u64::from(self.drift) } else { real }
+    }
+
+    /// When a client's clock has shown `shown`, by the clocks of the instances.
+    pub(crate) fn client_shows_at(&self, shown: u64) -> u64 {
+        let (instances, clients) = self.slow_clocks();
+        if instances == clients {
+            return shown;
+        }
+        shown.saturating_add(shown / (MILLION - u64::from(self.drift)) * u64::from(self.drift))
     }
 
     /// Every write is told with what was before.

@@ -83,11 +83,13 @@ pub enum Profile {
     Skewed,
     /// A store in the memory of each instance, and a second instance now and then.
     Foreign,
+    /// Clocks that run as slowly as they may, standbys that stop, answers used to their end.
+    Drift,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::General,
         Self::Async,
         Self::SlowLeader,
@@ -127,6 +129,7 @@ impl Profile {
         Self::Expiring,
         Self::Skewed,
         Self::Foreign,
+        Self::Drift,
     ];
 
     /// The profile a seed lives in where none is asked for: every second one is general, half of

@@ -270,6 +270,7 @@ const fn of_profile(profile: Profile) -> &'static [Fault] {
         Profile::Narrow => &[Fault::Lag, Fault::Pause],
         Profile::Pages => &[Fault::Lag, Fault::StandbyRestart],
         Profile::Storm => &[Fault::Pause, Fault::Lag],
+        Profile::Drift => &[Fault::Pause],
         Profile::Pooled => {
             &[Fault::StandbyCrash, Fault::LeaderCrash, Fault::Promotion, Fault::StandbyBackend]
         }
@@ -345,6 +346,7 @@ const fn at_most(profile: Profile) -> usize {
         | Profile::Narrow
         | Profile::Pages
         | Profile::Storm
+        | Profile::Drift
         | Profile::Pooled
         | Profile::Restarts
         | Profile::Reverted

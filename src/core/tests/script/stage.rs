@@ -18,7 +18,7 @@ use tidegate_core::partition::{Effect, Event, Need, NeedId, Partition, RowOutcom
 use tidegate_core::position::Lsn;
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
 use tidegate_core::token::PartitionId;
-use tidegate_core::trail::Floor;
+use tidegate_core::trail::{ClockDrift, Floor};
 use tidegate_core::views::{NodeId, Observation};
 use tidegate_core::wait::WaitId;
 
@@ -65,6 +65,7 @@ impl Stage {
             nodes: vec![NodeSettings::default(); NODES.len()],
             view_max_age: Duration::from_secs(5),
             gate: Duration::from_secs(3600),
+            clock_drift: ClockDrift::parts_per_million(500),
             idle_interval: Duration::from_millis(250),
             busy_interval: Duration::from_millis(5),
             store_interval: Duration::from_secs(1),

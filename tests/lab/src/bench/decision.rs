@@ -20,7 +20,7 @@ use tidegate_core::position::{Lsn, Position};
 use tidegate_core::routing::{Level, Policy, Step, decide};
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
 use tidegate_core::token::{Component, ComponentKey, Mark, PartitionId};
-use tidegate_core::trail::{Known, Ready, Requested, resolve_into};
+use tidegate_core::trail::{ClockDrift, Known, Ready, Requested, resolve_into};
 use tidegate_core::views::{NodeId, Observation};
 
 const REPLICAS: u16 = 5;
@@ -183,6 +183,7 @@ fn settings() -> Settings {
         nodes: vec![NodeSettings::default(); usize::from(REPLICAS) + 1],
         view_max_age: Duration::from_secs(5),
         gate: Duration::from_secs(3600),
+        clock_drift: ClockDrift::parts_per_million(500),
         idle_interval: Duration::from_millis(250),
         busy_interval: Duration::from_millis(2),
         store_interval: Duration::from_secs(1),

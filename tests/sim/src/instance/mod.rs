@@ -15,7 +15,7 @@ use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings, Snapshot};
 use tidegate_core::store_guard::EmbeddedGuard;
 use tidegate_core::token::{ComponentKey, PartitionId};
-use tidegate_core::trail::Floor;
+use tidegate_core::trail::{ClockDrift, Floor};
 use tidegate_core::views::NodeId;
 use tidegate_core::wait::WaitId;
 
@@ -75,6 +75,7 @@ pub(crate) fn settings(options: &Options) -> Settings {
         nodes: vec![NodeSettings::default(); options.servers],
         view_max_age: VIEW_MAX_AGE,
         gate: options.gate,
+        clock_drift: ClockDrift::parts_per_million(options.drift),
         idle_interval: Duration::from_millis(80),
         busy_interval: Duration::from_millis(10),
         store_interval: Duration::from_millis(100),

@@ -13,6 +13,7 @@ use super::record::{Observed, delivered, record};
 use super::select::{Selected, Served, select};
 use super::wait::wait;
 use crate::check::{Corner, Dep, ReadCheck};
+use crate::instance::nanos;
 use crate::options::{MILLI, Profile};
 use crate::random::Random;
 use crate::sim::Sim;
@@ -195,11 +196,14 @@ fn crowd_out(sim: &Sim, device: usize) {
 fn policy(profile: Profile, random: &mut Random) -> Policy {
     let level = match (profile, random.below(20)) {
         (Profile::Async, 0..=9) | (_, 10 | 11) => Level::Global,
-        (Profile::Undead | Profile::Hidden, 0..=9) | (_, 12 | 13) => Level::Bounded,
+        (Profile::Undead | Profile::Hidden | Profile::Drift, 0..=9) | (_, 12 | 13) => {
+            Level::Bounded
+        }
         (Profile::Storm, _) | (_, 0..=9 | 14..=16) => Level::Session,
         (_, 17 | 18) => Level::Eventual,
         _ => Level::Leader,
     };
+    let bounds = if profile == Profile::Drift { (200, 900) } else { (20, 400) };
     let bounded = level == Level::Bounded || level == Level::Session && random.one_in(8);
     let storm = profile == Profile::Storm;
     let above = match random.below(4) {
@@ -211,7 +215,7 @@ fn policy(profile: Profile, random: &mut Random) -> Policy {
     let wait = if storm { 0 } else { [0, 20, 50, 120][random.below(4)] };
     Policy {
         level,
-        bound: bounded.then(|| Duration::from_millis(random.within(20, 400) as u64)),
+        bound: bounded.then(|| Duration::from_millis(random.within(bounds.0, bounds.1) as u64)),
         wait_budget: Duration::from_millis(wait),
         may_fall_back: storm || random.one_in(3),
         above_cap: above,
@@ -231,17 +235,23 @@ async fn read(sim: &Sim, at: usize, device: usize, profile: Profile, random: &mu
         sim.with(|state| state.count_read(&policy, &answer));
         let Some(served) = answer.served.clone() else { return };
         travel(sim, random).await;
+        // The answer may be used until then.
+        let ends_at = answer.valid_for.map(|valid| {
+            let shown = sim.with(|state| state.options.client_shows_at(nanos(valid)));
+            sent_at.saturating_add(shown)
+        });
+        if let Some(ends_at) = ends_at.filter(|_| profile == Profile::Drift && random.one_in(2)) {
+            let spare = random.within(1_000, 100_000) as u64;
+            sim.sleep(ends_at.saturating_sub(sim.now() + spare)).await;
+        }
         let Some(server) = check_out(sim, &served, random) else {
             sim.with(|state| state.check.figures.turned_away += 1);
             continue;
         };
-        let bound = policy.bound.zip(answer.valid_for);
-        let bound = bound.filter(|(_, valid)| {
-            let valid = u64::try_from(valid.as_nanos()).unwrap_or(u64::MAX);
-            sim.now() < sent_at.saturating_add(valid)
-        });
-        let bound = bound.map(|(bound, _)| {
-            sim.now().saturating_sub(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX))
+        let bound = policy.bound.filter(|_| ends_at.is_some_and(|ends_at| sim.now() < ends_at));
+        let bound = bound.map(|bound| {
+            let shown = sim.with(|state| state.options.instances_show(nanos(bound)));
+            sim.now().saturating_sub(shown)
         });
         look_and_tell(sim, at, device, server, (&answer, bound), whom, random).await;
         return;

@@ -7,7 +7,9 @@ use tidegate_core::instant::Instant;
 use tidegate_core::leader::Contender;
 use tidegate_core::lineage::{Epoch, Incarnation, SystemId};
 use tidegate_core::partition::{WaitEnd, WaitFor};
-use tidegate_core::routing::{Guarantee, Plan, Policy, Step, decide, met, valid_for};
+use tidegate_core::routing::{
+    Guarantee, Plan, Policy, Step, decide, met, valid_for, valid_for_leader,
+};
 use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::SessionToken;
 use tidegate_core::trail::Ready;
@@ -188,14 +190,17 @@ async fn finish(
         let (served, met, valid_for, reason) = match end {
             End::Serve(node) => {
                 let valid = valid_for(snapshot, policy, node, now);
-                (Some(replica(snapshot, node, false)), met(ready, policy, false), valid, "serve")
+                let mut met = met(ready, policy, false);
+                met.retain(|one| valid.is_some() || *one != Guarantee::Bounded);
+                (Some(replica(snapshot, node, false)), met, valid, "serve")
             }
             End::Leader(leader) => {
                 let system = SystemId::new(SYSTEM);
                 let acceptable = vec![leader.epoch.incarnation(system)];
                 let timeline = Some(leader.epoch.timeline);
                 let served = Served { node: leader.node, acceptable, timeline, stale: false };
-                (Some(served), met(ready, policy, true), policy.bound, "leader")
+                let valid = valid_for_leader(snapshot, policy, now);
+                (Some(served), met(ready, policy, true), valid, "leader")
             }
             End::Stale(ref served) => (Some(served.clone()), Vec::new(), None, "stale"),
             End::Refuse(_) => (None, Vec::new(), None, "refused"),
