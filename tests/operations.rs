@@ -15,6 +15,8 @@ mod black_hole;
 mod budgets;
 #[path = "operations/foreign.rs"]
 mod foreign;
+#[path = "operations/global.rs"]
+mod global;
 #[path = "operations/known_late.rs"]
 mod known_late;
 #[path = "operations/leaving.rs"]
@@ -27,6 +29,8 @@ mod pace;
 mod permits;
 #[path = "operations/polls.rs"]
 mod polls;
+#[path = "operations/predicted.rs"]
+mod predicted;
 #[path = "operations/stage.rs"]
 mod stage;
 #[path = "operations/topology.rs"]

@@ -30,6 +30,8 @@ const SPANS_MAX: usize = 5;
 const PARTS: u32 = 20;
 const DECISIONS: [u32; 2] = [1_000, 10_000];
 const WAITS: [u32; 2] = [1, 10_000];
+/// Waits of which every second one is cancelled.
+const LEAVING: u32 = 5_000;
 /// The pace while somebody waits, and while nobody does.
 pub(super) const PER_SECOND_BUSY: f64 = 1000.0 / 2.0;
 pub(super) const PER_SECOND_IDLE: f64 = 1000.0 / 250.0;
@@ -94,7 +96,8 @@ impl Counted {
     }
 }
 
-async fn polls(service: &Service, node: &str) -> f64 {
+/// Polls of a node that were answered, as the service counts.
+pub(super) async fn polls(service: &Service, node: &str) -> f64 {
     let labels = format!("{{partition=\"main\",node=\"{node}\",outcome=\"observed\"}}");
     metric(service, &format!("tidegate_polls_total{labels}")).await
 }
@@ -234,6 +237,47 @@ async fn waits_ask_the_same(major: Major) {
     stage.release().await;
 }
 
+/// Half of the waits are cancelled, the others end: neither changes what servers are asked.
+async fn leaving_asks_the_same(major: Major) {
+    let stage = counting(major, 2).await;
+    let (service, mut client) = stage.serve().await;
+    stage.hold().await;
+    let carried = session(&stage.write(&mut client, "", 1).await);
+    let (asks, frames) = mpsc::channel(64);
+    let answers = client.route(ReceiverStream::new(frames)).await.expect("a stream");
+    let mut answers = answers.into_inner();
+    let waits = (0..LEAVING).map(|of| (of, Ask::Wait(wait(carried.clone(), LIMIT))));
+    let cancels = (0..LEAVING).step_by(2).map(|of| (of, Ask::Cancel(v1::Cancel {})));
+    let mut parked = Vec::new();
+    let steps: [(u32, Vec<(u32, Ask)>); 2] =
+        [(LEAVING, waits.collect()), (LEAVING / 2, cancels.collect())];
+    for (left, frames) in steps {
+        for (correlation, frame) in frames {
+            let (correlation, frame) = (u64::from(correlation), Some(frame));
+            asks.send(v1::RouteRequest { correlation, frame }).await.expect("an open stream");
+        }
+        until_parked(&service, left).await;
+        parked.push(rates(&stage, &service).await);
+    }
+    stage.release().await;
+    for _ in 0..LEAVING / 2 {
+        let answer = answers.message().await.expect("it holds").expect("and goes on");
+        assert_eq!(answer.correlation % 2, 1, "a cancelled wait is not answered");
+    }
+    until_parked(&service, 0).await;
+    let after = idle_rates(&stage, &service).await;
+    say(&format!(
+        "PostgreSQL {major}: queries a second of {NODES:?}: {LEAVING} waits {:.0?}, half of them \
+         {:.0?}, none {after:.1?}",
+        parked[0], parked[1]
+    ));
+    for busy in parked {
+        at_most("no faster than the pace", &busy, 1.05 * PER_SECOND_BUSY);
+        assert!(busy.iter().all(|rate| *rate > PER_SECOND_IDLE * 2.0), "{busy:?}");
+    }
+    at_most("nobody waits any more", &after, 1.5 * PER_SECOND_IDLE);
+}
+
 async fn silence_hurries_nobody(major: Major) {
     let stage = counting(major, 2).await;
     let proxy = Proxy::start(stage.cluster.standby(0).address()).await.expect("a proxy");
@@ -292,6 +336,9 @@ on_both_versions! {
     waits_ask_the_same =>
         ten_thousand_waits_ask_the_servers_no_more_than_one_pg15,
         ten_thousand_waits_ask_the_servers_no_more_than_one_pg18;
+    leaving_asks_the_same =>
+        five_thousand_waits_half_of_them_cancelled_leave_nothing_behind_pg15,
+        five_thousand_waits_half_of_them_cancelled_leave_nothing_behind_pg18;
     silence_hurries_nobody =>
         a_silent_node_does_not_hurry_the_polls_of_others_pg15,
         a_silent_node_does_not_hurry_the_polls_of_others_pg18;
