@@ -9,6 +9,8 @@ ATTACK := --test covers --test worlds --test rounds --test traps --test patroni 
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := --test store_instances --test store_soak
 TWO := with_two_instances
+# The scenarios of replicas that lag.
+LAG := s08_ s09_
 # What the program says to its callers and of itself, and how it is deployed.
 PROGRAM := --test store_check --test store_config --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
@@ -22,8 +24,8 @@ BASE = $(shell git rev-parse -q --verify main || git rev-parse -q --verify origi
 	|| git rev-parse HEAD)
 
 .DEFAULT_GOAL := help
-.PHONY: program help demo up prove soak failovers bench test lint check attack failover store image build fmt \
-	deny tools servers
+.PHONY: program help demo up prove soak failovers bench test lint check attack failover store \
+	freshness image build fmt deny tools servers
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -76,7 +78,7 @@ lint: tools ## Formats, clippy and the API's own lints; changes nothing.
 check: ## Runs the tests that no other target runs; what they need must be there.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python RUST_TEST_THREADS=$(TEST_THREADS) \
 		cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim $(CHECKED) -- \
-		--skip trap_ --skip $(TWO)
+		--skip trap_ --skip $(TWO) $(addprefix --skip ,$(LAG))
 	@cargo test $(TEST_BUILD) --no-fail-fast --exclude tidegate-sim --doc
 
 failover: ## Runs every test of failovers, crashes and splits of real servers.
@@ -88,6 +90,10 @@ store: ## Runs the tests of the token store that instances share, and their scen
 	{ beside --test scenarios -- $(TWO) && beside --test store_conformance; } >target/two.log 2>&1 & \
 	two=$$!; beside $(STORE); store=$$?; wait $$two; two=$$?; cat target/two.log; \
 	exit $$((store + two))
+
+freshness: ## Runs the scenarios of what is answered while replicas lag.
+	@RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast \
+		--test scenarios -- $(LAG)
 
 program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \

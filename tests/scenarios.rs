@@ -1,5 +1,5 @@
-//! Acceptance scenarios S01 to S06, S13 and S14 on real servers: a leader, two standbys, the real
-//! service, and for some of them two instances with a real Redis.
+//! Acceptance scenarios S01 to S06, S08, S09, S13 and S14 on real servers: a leader, its standbys,
+//! the real service, and for some of them two instances with a real Redis.
 //!
 //! In each, the row read on the named server decides, not the answer; and the same read without
 //! what the scenario is about is seen to go wrong. Nothing here tests a part by itself.
@@ -7,6 +7,8 @@
 #![expect(clippy::expect_used, reason = "a lab that fails is a failed test")]
 #![expect(clippy::print_stdout, reason = "each scenario shows its figures")]
 
+#[path = "scenarios/aged.rs"]
+mod aged;
 #[path = "scenarios/bench.rs"]
 mod bench;
 #[path = "scenarios/pair.rs"]
@@ -23,6 +25,10 @@ mod s04_budget_exhausted;
 mod s05_cross_device;
 #[path = "scenarios/s06_queue_message.rs"]
 mod s06_queue_message;
+#[path = "scenarios/s08_idle_leader.rs"]
+mod s08_idle_leader;
+#[path = "scenarios/s09_ladder.rs"]
+mod s09_ladder;
 #[path = "scenarios/s13_redis_killed.rs"]
 mod s13_redis_killed;
 #[path = "scenarios/s14_two_instances.rs"]

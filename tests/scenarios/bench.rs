@@ -85,7 +85,16 @@ impl Bench {
         major: Major,
         change: impl FnOnce(ServiceOptions) -> ServiceOptions,
     ) -> Self {
-        let cluster = Cluster::start(ClusterOptions::new(major).standbys(2)).await;
+        Self::of(major, 2, change).await
+    }
+
+    /// Starts everything with this many standbys, the service as `change` has it.
+    pub(crate) async fn of(
+        major: Major,
+        standbys: usize,
+        change: impl FnOnce(ServiceOptions) -> ServiceOptions,
+    ) -> Self {
+        let cluster = Cluster::start(ClusterOptions::new(major).standbys(standbys)).await;
         let cluster = cluster.expect("a cluster");
         let table = "create table t (id bigint primary key, v text not null)";
         cluster.leader().sql(table).await.expect("a table");
@@ -217,6 +226,22 @@ impl Bench {
                         pg_is_in_recovery()";
         let row = self.connection(address).query_one(question, &[&id]).await.expect("a read");
         Truth { found: row.get(0), incarnation: row.get(1), in_recovery: row.get(2) }
+    }
+
+    /// The newest row on the node of an answer, which must be in a life that it holds for.
+    pub(crate) async fn newest(&self, served: &v1::Served) -> i64 {
+        let question = "select coalesce(max(id), 0), tidegate.incarnation() from t";
+        let row = self.named(served).query_one(question, &[]).await.expect("a read");
+        let incarnation: String = row.get(1);
+        assert!(served.acceptable_incarnations.contains(&incarnation), "{served:?}");
+        row.get(0)
+    }
+
+    /// The newest row on a server.
+    pub(crate) async fn newest_at(&self, server: &Server) -> i64 {
+        let client = self.connection(&server.address().to_string());
+        let row = client.query_one("select coalesce(max(id), 0) from t", &[]).await;
+        row.expect("a read").get(0)
     }
 
     /// The connection to the service.
