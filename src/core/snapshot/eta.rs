@@ -91,7 +91,7 @@ impl Snapshot {
         nodes.filter_map(|node| self.outlook(node, floor, now).expected_in()).min()
     }
 
-    /// When all of `nodes` that serve are expected to have `floor`; `None`: that cannot be foretold.
+    /// When all of `nodes` that serve are expected to have `floor`; `None`: nobody can tell.
     pub fn eta_of_all(
         &self,
         nodes: impl Iterator<Item = NodeId>,

@@ -112,7 +112,7 @@ fn a_short_wait_for_a_replica_half_a_minute_late_is_skipped_at_once() {
 
 #[test]
 fn a_replica_that_applies_late_and_in_jumps_is_waited_for_when_its_time_has_come() {
-    // It applies two seconds late, a whole second's worth at a time: few bytes, and a lag that stays.
+    // It applies two seconds late, a whole second's worth at a time: a lag that stays.
     let jumps = |written: u64| written.saturating_sub(late_by(2)) / late_by(1) * late_by(1);
     let mut pair = Pair::new();
     pair.pass(205, jumps);
