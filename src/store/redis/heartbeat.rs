@@ -33,7 +33,7 @@ impl Inner {
             self.remove_voids().await;
             let now = self.clock.now();
             let is_time = beaten_at.is_none_or(|at| now.since(at) >= self.beliefs.beat());
-            // First: what is due may be refused for long, and a server is believed by its heartbeats.
+            // First: what is due may be refused for long, and belief rests on heartbeats.
             if is_time {
                 beaten_at = Some(now);
                 if let Err(error) = self.beat_once(bucket).await {
