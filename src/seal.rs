@@ -4,18 +4,24 @@
 //! a subject into the key its record is found by. It does not know what a body means, who asks, or
 //! where a record lies; it hides nothing but the subject: tokens are signed, not secret.
 
+mod held;
 mod key;
+mod succession;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::ports::SubjectKey;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use constant_time_eq::constant_time_eq;
+use held::HeldKey;
 use thiserror::Error;
+use tidegate_core::instant::Instant;
 
 pub use key::{Key, KeyError};
+pub use succession::KeysRefused;
 
 /// What every token starts with.
 const PREFIX: &str = "tg1.";
@@ -74,9 +80,9 @@ pub enum OpenError {
 pub struct Keyring {
     tag: [u8; TAG_BYTES],
     limit_chars: usize,
-    sealing: (u8, Key),
+    sealing: Arc<HeldKey>,
     /// Those that open but do not seal.
-    older: Vec<(u8, Key)>,
+    older: Vec<Arc<HeldKey>>,
 }
 
 impl Keyring {
@@ -92,15 +98,14 @@ impl Keyring {
         files: &[PathBuf],
         limit_chars: usize,
     ) -> Result<Self, KeyError> {
-        let mut keys: Vec<(u8, Key)> = Vec::with_capacity(files.len());
+        let mut keys: Vec<Arc<HeldKey>> = Vec::with_capacity(files.len());
         for file in files {
-            let key = Key::load(file)?;
-            let key_id = key.id();
-            if let Some(earlier) = keys.iter().position(|(id, _)| *id == key_id) {
+            let held = HeldKey::new(Key::load(file)?, Instant::default());
+            if let Some(earlier) = keys.iter().position(|key| key.id == held.id) {
                 let first = files.get(earlier).unwrap_or(file).clone();
-                return Err(KeyError::EqualIds { first, second: file.clone(), key_id });
+                return Err(KeyError::EqualIds { first, second: file.clone(), key_id: held.id });
             }
-            keys.push((key_id, key));
+            keys.push(Arc::new(held));
         }
         let mut keys = keys.into_iter();
         let sealing = keys.next().ok_or(KeyError::NoKey)?;
@@ -109,7 +114,7 @@ impl Keyring {
 
     /// A keyring of the one `key`, for a process that needs no other to read its tokens.
     pub fn of_one(cluster: &str, tenant: &str, key: Key, limit_chars: usize) -> Self {
-        let sealing = (key.id(), key);
+        let sealing = Arc::new(HeldKey::new(key, Instant::default()));
         Self { tag: tag(cluster, tenant), limit_chars, sealing, older: Vec::new() }
     }
 
@@ -125,15 +130,20 @@ impl Keyring {
     /// Seals `body` with the first key.
     pub fn seal(&self, body: &[u8]) -> String {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len() + MAC_BYTES);
-        let (key_id, key) = &self.sealing;
         bytes.extend_from_slice(&self.tag);
-        bytes.push(*key_id);
+        bytes.push(self.sealing.id);
         bytes.extend_from_slice(body);
-        let mac = key.mac(&bytes);
+        let mac = self.sealing.key.mac(&bytes);
         bytes.extend_from_slice(&mac);
         let mut token = PREFIX.to_owned();
         URL_SAFE_NO_PAD.encode_string(bytes, &mut token);
         token
+    }
+
+    /// As [`Self::seal`], at `now`: the key is in use then.
+    pub fn seal_at(&self, body: &[u8], now: Instant) -> String {
+        self.sealing.note_use(now);
+        self.seal(body)
     }
 
     /// The characters a token with a body of `body_bytes` has.
@@ -153,14 +163,31 @@ impl Keyring {
     /// # Errors
     /// [`OpenError`]: whatever is not provably this cluster's and tenant's is never opened.
     pub fn open(&self, token: &str) -> Result<Vec<u8>, OpenError> {
-        self.open_with(token, <[u8]>::to_vec)
+        self.open_held(token, |_, body| body.to_vec())
     }
 
-    /// As [`Self::open`], for who only reads the body: nothing is kept of it.
+    /// As [`Self::open`] at `now`, for who only reads the body: nothing is kept of it, but that its
+    /// key is in use.
     ///
     /// # Errors
     /// As [`Self::open`]; then nothing was read.
-    pub fn open_with<R>(&self, token: &str, read: impl FnOnce(&[u8]) -> R) -> Result<R, OpenError> {
+    pub fn open_at<R>(
+        &self,
+        token: &str,
+        now: Instant,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, OpenError> {
+        self.open_held(token, |held, body| {
+            held.note_use(now);
+            read(body)
+        })
+    }
+
+    fn open_held<R>(
+        &self,
+        token: &str,
+        read: impl FnOnce(&HeldKey, &[u8]) -> R,
+    ) -> Result<R, OpenError> {
         let malformed = |problem| OpenError::Malformed { problem };
         if token.len() > self.limit_chars {
             let (chars, limit_chars) = (token.len(), self.limit_chars);
@@ -189,14 +216,23 @@ impl Keyring {
         if *tag != self.tag {
             return Err(OpenError::Foreign);
         }
-        let mut keys = std::iter::once(&self.sealing).chain(&self.older);
-        let Some((_, key)) = keys.find(|(id, _)| *id == key_id) else {
+        let Some(held) = self.keys().find(|held| held.id == key_id) else {
             return Err(OpenError::Unreadable { key_id });
         };
-        if !constant_time_eq(&key.mac(signed), mac) {
+        if !constant_time_eq(&held.key.mac(signed), mac) {
             return Err(malformed("was changed since it was sealed"));
         }
-        Ok(read(body))
+        Ok(read(held, body))
+    }
+
+    /// The ids of its keys: of the one that seals, then of those that only open.
+    pub fn key_ids(&self) -> impl Iterator<Item = u8> + '_ {
+        self.keys().map(|held| held.id)
+    }
+
+    /// The key that seals, and then those that only open.
+    fn keys(&self) -> impl Iterator<Item = &Arc<HeldKey>> {
+        std::iter::once(&self.sealing).chain(&self.older)
     }
 }
 

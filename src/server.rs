@@ -6,6 +6,7 @@
 mod connections;
 mod exporting;
 mod gate;
+mod reload;
 mod wiring;
 
 use std::future::IntoFuture;
@@ -38,6 +39,7 @@ use crate::telemetry::{Exports, Sampling, SpanQueue, Telemetry};
 
 use connections::Connections;
 use gate::Gate;
+use reload::Reload;
 use wiring::Wired;
 
 /// Time the admin listener has to end its answers once the data listener has.
@@ -53,17 +55,26 @@ pub struct Running {
     /// Where `AdminService` and metrics answer.
     pub admin: SocketAddr,
     stop: CancellationToken,
+    reload: Reload,
     serving: JoinHandle<Result<()>>,
 }
 
 impl Running {
+    /// Reads the configuration again, as SIGHUP does; the log says what came of it.
+    pub async fn reload(&self) {
+        drop(self.reload.run().await);
+    }
+
     /// Ends the instance: calls in progress get the drain limit.
     ///
     /// # Errors
     /// If serving had failed.
     pub async fn shutdown(self) -> Result<()> {
-        self.stop.cancel();
-        self.serving.await.context("serving ended early")?
+        let Self { stop, reload, serving, .. } = self;
+        // Nothing may outlive the service.
+        drop(reload);
+        stop.cancel();
+        serving.await.context("serving ended early")?
     }
 }
 
@@ -99,13 +110,16 @@ pub async fn start_sending(
     info!(data = %addresses.0, admin = %addresses.1, "listening");
     let exports = exporting::begin(&config, spans, &telemetry, clock)?;
     let stops = (stop.clone(), halt);
-    let serving = serve(config, wired, clock, telemetry, (data, admin), stops);
+    let (reads, partitions) = (Arc::clone(&wired.reads), Arc::clone(&wired.partitions));
+    let reload = Reload::new(config.clone(), reads, partitions, telemetry.clone(), clock);
+    let operated = reload.clone();
+    let serving = serve(config, wired, (clock, operated), telemetry, (data, admin), stops);
     let serving = ended(serving, exports);
     let serving = tokio::spawn(serving);
-    Ok(Running { data: addresses.0, admin: addresses.1, stop, serving })
+    Ok(Running { data: addresses.0, admin: addresses.1, stop, reload, serving })
 }
 
-/// Serves until the process is told to stop.
+/// Serves until the process is told to stop; SIGHUP has it read its configuration again.
 ///
 /// # Errors
 /// As [`start`].
@@ -113,10 +127,14 @@ pub async fn run(config: Config, spans: Option<SpanQueue>) -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminated = signal(SignalKind::terminate()).context("signals cannot be watched")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("signals cannot be watched")?;
+    let mut hung_up = signal(SignalKind::hangup()).context("signals cannot be watched")?;
     let running = start_sending(config, Guards::on(), spans).await?;
-    tokio::select! {
-        _ = terminated.recv() => {}
-        _ = interrupted.recv() => {}
+    loop {
+        tokio::select! {
+            _ = terminated.recv() => break,
+            _ = interrupted.recv() => break,
+            _ = hung_up.recv() => running.reload().await,
+        }
     }
     info!("shutting down");
     running.shutdown().await
@@ -140,7 +158,7 @@ async fn ended(serving: impl Future<Output = Result<()>>, exports: Option<Export
 async fn serve(
     config: Config,
     wired: Wired,
-    clock: Clock,
+    (clock, reload): (Clock, Reload),
     telemetry: Telemetry,
     (data, admin): (TcpListener, TcpListener),
     (stop, halt): (CancellationToken, CancellationToken),
@@ -181,7 +199,8 @@ async fn serve(
     };
     let poll_timeout = limits.poll_timeout;
     let own_gate = Arc::clone(&gate);
-    let admin_api = Admin::new(wired.partitions, (ledger, store), own_gate, poll_timeout, clock);
+    let admin_api = Admin::new(wired.partitions, (ledger, store), own_gate, poll_timeout, clock)
+        .reloading(Arc::new(reload));
     let pages = Routes::new(AdminServiceServer::new(admin_api)).into_axum_router().merge(pages);
     let closed = halt.clone().cancelled_owned();
     let admin = axum::serve(admin, pages).with_graceful_shutdown(closed);

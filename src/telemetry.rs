@@ -1,6 +1,7 @@
 //! What is reported of the service: metrics by resolved handles, events, and spans of some calls.
 //!
-//! - `labels`, `table`, `partition`, `store`: the one set of counters, shown by `/metrics`;
+//! - `labels`, `table`, `partition`, `store`, `config`: the one set of counters, which `/metrics`
+//!   shows;
 //! - `points`, `export`: the same counters, and spans, sent to a collector over OTLP;
 //! - `context`, `sampling`: which calls are followed, decided before a span is made;
 //! - `spans`, `span_queue`: what a span carries, and the bounded way it takes when it ends;
@@ -9,6 +10,7 @@
 //! Every label is of a closed set or a name from the configuration. It decides nothing and keeps
 //! nothing of a session. `docs/telemetry.md` lists every metric and span.
 
+mod config;
 mod context;
 #[cfg(test)]
 mod documented;
@@ -38,6 +40,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_core::instant::Instant;
 
+use config::ConfigMetrics;
 use labels::Word;
 use labels::{ExportEnd, Signal};
 use partition::{Families, SeenAt};
@@ -45,6 +48,7 @@ use span_queue::SpanCounts;
 use store::StoreMetrics;
 use table::Table;
 
+pub use config::ReloadEnd;
 pub use context::TraceContext;
 pub use export::{EndpointError, ExportSettings, Exports};
 pub use labels::{
@@ -87,6 +91,7 @@ struct Inner {
     calls_shed: Counter,
     exports: Family<ExportLabels, Counter>,
     store: StoreMetrics,
+    config: ConfigMetrics,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -147,6 +152,7 @@ impl Telemetry {
         );
         let exports = register_exports(&mut registry, spans);
         let store = StoreMetrics::register(&mut registry);
+        let config = ConfigMetrics::register(&mut registry);
         Self(Arc::new(Inner {
             registry,
             now: Box::new(now),
@@ -158,6 +164,7 @@ impl Telemetry {
             calls_shed,
             exports,
             store,
+            config,
         }))
     }
 
@@ -197,6 +204,16 @@ impl Telemetry {
     /// Shows what `source` says of the token store whenever somebody asks for metrics.
     pub fn store(&self, source: impl Fn() -> StoreFigures + Send + Sync + 'static) {
         self.0.store.read_from(Box::new(source));
+    }
+
+    /// The configuration in force was read at `wall_seconds` since 1970.
+    pub fn config_loaded(&self, wall_seconds: u64) {
+        self.0.config.loaded(wall_seconds);
+    }
+
+    /// Counts a configuration that was read again.
+    pub fn config_reloaded(&self, end: ReloadEnd) {
+        self.0.config.reloaded(end);
     }
 
     /// Sets what grows by itself or is kept elsewhere.

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::config::{AsyncCommits, Config, Limits, Password, Tls};
+use tidegate::config::{AsyncCommits, Config, Limits, OnLost, Password, Raise, Tls};
+use tidegate_core::routing::{self, AboveCap, Level};
 
 const SMALLEST: &str = r#"
 [cluster]
@@ -161,11 +162,6 @@ fn a_major_that_is_none_or_too_old_cannot_be_accepted() {
 #[test]
 fn partitions_that_contradict_themselves_or_each_other_are_refused() {
     refused(&[
-        (
-            STORE,
-            "[policy.fast]\nlevel = \"eventual\"",
-            "t.toml:7: `policy`: named policies are not",
-        ),
         (DATABASE, "password = \"hunter2\"", "TIDEGATE_PARTITION__MAIN__PASSWORD"),
         (DATABASE, "upgraded_from = 7", "`partition.main.upgraded_from`: it is the same as"),
         (DATABASE, "user = \"\"", "`partition.main.user`: use 1 to 63 bytes"),
@@ -210,6 +206,107 @@ fn partitions_that_contradict_themselves_or_each_other_are_refused() {
         ),
         (POLL, "[partition.Other]\nid = 2", "t.toml:14: `partition.Other`: `Other` is no name"),
     ]);
+}
+
+#[test]
+fn a_policy_that_cannot_be_is_refused_by_line_key_and_range() {
+    // Each below `[policy.fast]`, which stands in line 7.
+    let cases = [
+        (
+            "level = \"strong\"",
+            "t.toml:8: `policy.fast.level`: `strong` is none of `eventual`, `se",
+        ),
+        ("level = \"bounded\"", "t.toml:7: `policy.fast.bound`: set it: level `bounded` needs"),
+        (
+            "level = \"global\"\nbound = \"1s\"",
+            "t.toml:9: `policy.fast.bound`: remove it: a bound goes with the levels `bounded` and",
+        ),
+        (
+            "bound = \"0s\"",
+            "t.toml:8: `policy.fast.bound`: `0s` is out of range; set it to between 1ms",
+        ),
+        ("bound = \"25h\"", "`25h` is out of range; set it to between 1ms and 1day"),
+        (
+            "\nwait_budget = \"31s\"",
+            "t.toml:9: `policy.fast.wait_budget`: `31s` is out of range; set it to between 0s and",
+        ),
+        (
+            "wait_budget = \"50\"",
+            "`50` is no duration; write one between 0s and 30s, as in `250ms`",
+        ),
+        ("wait_budget = 50", "t.toml:8: `policy.fast.wait_budget`: invalid type: integer `50`"),
+        ("fallback = \"yes\"", "t.toml:8: `policy.fast.fallback`: invalid type"),
+        (
+            "above_cap = [\"wait\", \"retry\"]",
+            "t.toml:8: `policy.fast.above_cap`: `retry` is no step; use \"wait\", \"wait 200ms\"",
+        ),
+        ("above_cap = [\"wait 0s\"]", "`0s` is out of range; set it to between 1ms and 30s"),
+        ("above_cap = [\"wait  1s\", \"stale now\"]", "`stale now` is no step"),
+        ("above_cap = [\"refuse\", \"stale\"]", "`policy.fast.above_cap`: put `refuse` last"),
+        (
+            "above_cap = [\"wait\", \"wait\", \"wait\", \"stale\", \"refuse\"]",
+            "t.toml:8: `policy.fast.above_cap`: name at most 4 steps",
+        ),
+        ("zone = \"EU\"", "t.toml:8: `policy.fast.zone`: `EU` is no name; use 1 to 32"),
+        ("raise = \"both\"", "`both` is none of `token-or-record`, `all`, `none`"),
+        (
+            "on_lost = \"panic\"",
+            "t.toml:8: `policy.fast.on_lost`: `panic` is none of `notice`, `er",
+        ),
+        ("budget = \"1s\"", "t.toml:8: `policy.fast.budget`: unknown field `budget`, expected"),
+    ];
+    let below = cases.map(|(lines, expected)| (format!("[policy.fast]\n{lines}"), expected));
+    for (lines, expected) in &below {
+        refused(&[(STORE, lines, expected)]);
+    }
+    refused(&[(STORE, "[policy.Fast]", "t.toml:7: `policy.Fast`: `Fast` is no name; use 1 to 32")]);
+    let many: String = (0..65).map(|n| format!("[policy.p{n}]\n")).collect();
+    refused(&[(STORE, &many, "`policy`: 65 policies are more than 64")]);
+}
+
+#[test]
+fn everything_wrong_with_all_policies_is_told_at_once() {
+    let lines = "[policy.a]\nlevel = \"x\"\nzone = \"X\"\nbound = \"x\"\n\
+                 [policy.b]\nraise = \"x\"\nabove_cap = [\"x\", \"y\"]\n";
+    let error = parse(&with(STORE, lines), &[]).expect_err("six problems");
+    let places: Vec<_> = error.lines().filter_map(|line| line.split(": ").nth(1)).collect();
+    let b = ["`policy.b.above_cap`", "`policy.b.above_cap`", "`policy.b.raise`"];
+    let all = [&["`policy.a.level`", "`policy.a.bound`", "`policy.a.zone`"][..], &b].concat();
+    assert_eq!(places, all, "{error}");
+}
+
+#[test]
+fn a_policy_has_the_defaults_of_a_request_and_its_settings_can_be_overridden() {
+    let lines = "[policy.plain]\n[policy.rich]\nlevel = \"bounded\"\nbound = \"10s\"\n\
+                 above_cap = [\"wait\", \"wait 1s\", \"stale\", \"refuse\"]\n";
+    let environment = [
+        ("TIDEGATE_POLICY__RICH__WAIT_BUDGET", "0s"),
+        ("TIDEGATE_POLICY__RICH__FALLBACK", "false"),
+        ("TIDEGATE_POLICY__RICH__RAISE", "all"),
+    ];
+    let config = parse(&with(STORE, lines), &environment).expect("two policies");
+    let [plain, rich] = config.policies.as_slice() else { panic!("{:?}", config.policies) };
+    let default = routing::Policy {
+        level: Level::Session,
+        bound: None,
+        wait_budget: Duration::from_millis(50),
+        may_fall_back: true,
+        above_cap: vec![],
+        zone: None,
+    };
+    assert_eq!((plain.name.as_str(), &plain.rule), ("plain", &default));
+    assert_eq!((plain.raise, plain.on_lost), (Raise::TokenOrRecord, OnLost::Notice));
+    let wait = |millis| AboveCap::Wait(Duration::from_millis(millis));
+    assert_eq!(rich.rule.above_cap, [wait(200), wait(1000), AboveCap::Stale, AboveCap::Refuse]);
+    assert_eq!((rich.rule.wait_budget, rich.rule.may_fall_back), (Duration::ZERO, false));
+    assert_eq!((rich.rule.bound, rich.raise), (Some(Duration::from_secs(10)), Raise::All));
+    // A limit below the defaults cuts those, and refuses what is said in so many words.
+    let cut = format!("{lines}[limits]\nwait_budget_max = \"20ms\"\n");
+    let error = parse(&with(STORE, &cut), &[]).expect_err("a step of 1 s");
+    assert!(error.contains("`1s` is out of range; set it to between 1ms and 20ms"), "{error}");
+    let config = parse(&with(STORE, &cut.replace("\"wait 1s\", ", "")), &[]).expect("cut");
+    let budgets: Vec<_> = config.policies.iter().map(|p| p.rule.wait_budget.as_millis()).collect();
+    assert_eq!(budgets, [20, 20]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use tidegate_proto::v1;
 use tonic::Status;
 
 use super::status;
+use crate::reads::policies::{Policies, ReadPolicy};
 use crate::reads::{Caller, Observed, Target};
 use crate::sessions::RaiseWhom;
 
@@ -24,17 +25,6 @@ const INCARNATION_CHARS_MAX: usize = 64;
 const TOKEN_CHARS_LEAST: u32 = 136;
 /// The longest duration any field may name: a day.
 const DURATION_MAX_SECONDS: i64 = 24 * 3600;
-
-/// What a select asks of its policy.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// How fresh, and what may be done for it.
-    pub policy: Policy,
-    /// Whom a read raises.
-    pub raise: RaiseWhom,
-    /// A lost write is an error.
-    pub loss_is_error: bool,
-}
 
 /// The session of a call.
 pub fn caller(session: Option<v1::Session>, evidence_max: usize) -> Result<Caller, Status> {
@@ -84,10 +74,20 @@ fn short(field: &str, text: &str, chars_max: usize) -> Result<(), Status> {
 }
 
 /// The policy of a select; an absent one asks for the session's guarantees.
-pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status> {
+///
+/// One that is named is found among `named`; of its own zone a request says what it prefers where
+/// the policy names none.
+pub fn policy(
+    policy: Option<v1::Policy>,
+    zone: String,
+    named: &Policies,
+) -> Result<ReadPolicy, Status> {
     let policy = policy.unwrap_or_default();
+    short("zone", &zone, NAME_CHARS_MAX)?;
     if !policy.name.is_empty() {
-        return Err(status::policy_unknown(&policy.name));
+        let mut found = found(policy, named)?;
+        found.policy.zone = found.policy.zone.or(Some(zone)).filter(|zone| !zone.is_empty());
+        return Ok(found);
     }
     let level = level(policy.level)?;
     let bound = duration("policy.bound", policy.bound)?;
@@ -107,9 +107,8 @@ pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status>
         | (Level::Eventual | Level::Session | Level::Global | Level::Leader, None) => {}
     }
     short("policy.zone", &policy.zone, NAME_CHARS_MAX)?;
-    short("zone", &zone, NAME_CHARS_MAX)?;
     let own_zone = if policy.zone.is_empty() { zone } else { policy.zone };
-    Ok(Asked {
+    Ok(ReadPolicy {
         policy: Policy {
             level,
             bound,
@@ -121,6 +120,20 @@ pub fn policy(policy: Option<v1::Policy>, zone: String) -> Result<Asked, Status>
         raise: raise(policy.raise)?,
         loss_is_error: loss_is_error(policy.on_lost)?,
     })
+}
+
+/// The policy a request names, and sets nothing beside.
+fn found(asked: v1::Policy, named: &Policies) -> Result<ReadPolicy, Status> {
+    short("policy.name", &asked.name, NAME_CHARS_MAX)?;
+    if asked != (v1::Policy { name: asked.name.clone(), ..v1::Policy::default() }) {
+        let text = format!(
+            "a request that names policy `{}` sets none of its other fields: change them in the \
+             configuration, or leave the name out",
+            asked.name
+        );
+        return Err(status::field("policy", text));
+    }
+    named.named(&asked.name).ok_or_else(|| status::policy_unknown(&asked.name, &named.known()))
 }
 
 fn level(level: i32) -> Result<Level, Status> {

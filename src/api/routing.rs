@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::{build, count, parse, route, status};
 use crate::clock::Deadline;
+use crate::reads::policies::ReadPolicy;
 use crate::reads::{Caller, ReadError, Reads, SelectAsked, Selected};
 use crate::sessions::TokenStore;
 use crate::sessions::{SessionState, parse_notice_id};
@@ -98,8 +99,8 @@ impl<S: TokenStore, G: Gatekeeper> Routing<S, G> {
         deadline: Option<Instant>,
     ) -> Result<Select, Status> {
         let caller = parse::caller(request.session, self.limits.evidence_max)?;
-        let parse::Asked { policy, raise, loss_is_error } =
-            parse::policy(request.policy, request.zone)?;
+        let ReadPolicy { policy, raise, loss_is_error } =
+            parse::policy(request.policy, request.zone, self.reads.policies())?;
         let asked = SelectAsked {
             partition: request.partition,
             policy,

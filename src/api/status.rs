@@ -51,10 +51,16 @@ pub fn field(field: &str, problem: impl Into<String>) -> Status {
     error(Code::InvalidArgument, ErrorReason::RequestMalformed, text.as_str(), None, &facts)
 }
 
-/// A named policy that this instance does not have.
-pub fn policy_unknown(name: &str) -> Status {
+/// A named policy that this instance does not have; `known` are those it has.
+pub fn policy_unknown(name: &str, known: &str) -> Status {
+    let has = if known.is_empty() {
+        "its configuration names none".to_owned()
+    } else {
+        format!("its configuration names {known}")
+    };
     let message = format!(
-        "there is no policy `{name}`: named policies are not built yet, send its fields instead"
+        "this instance has no policy `{name}`: {has}; add a section [policy.NAME] and reload, or \
+         send the fields of the policy instead"
     );
     error(Code::NotFound, ErrorReason::PolicyUnknown, message, None, &[("policy", name)])
 }
@@ -64,6 +70,12 @@ pub fn not_built(call: &str) -> Status {
     let text = format!("{call} is not built into this instance");
     let facts = [("problem", text.as_str())];
     error(Code::Unimplemented, ErrorReason::RequestMalformed, text.as_str(), None, &facts)
+}
+
+/// A configuration that is not taken over; each line of `problems` says where and why.
+pub fn config_refused(problems: &str) -> Status {
+    let reason = ErrorReason::RequestMalformed;
+    error(Code::FailedPrecondition, reason, problems, None, &[("field", "configuration")])
 }
 
 /// More streams than this instance opens.

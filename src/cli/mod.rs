@@ -12,6 +12,7 @@ mod lost;
 mod mode;
 mod notify;
 mod operate;
+mod reload;
 mod serve;
 mod sql;
 mod store;
@@ -63,6 +64,8 @@ enum Command {
     /// Look at configuration files.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Have a running instance read its configuration again.
+    Reload(reload::Reload),
     /// Make keys.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -106,6 +109,7 @@ fn execute(
     let done = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Config(command) => command.run(out),
+        Command::Reload(reload) => reload.run(out),
         Command::Token(command) => command.run(out),
         Command::Sql(sql) => sql.run(out),
         Command::Epochs(epochs) => epochs.run(out),
@@ -167,6 +171,7 @@ mod tests {
             &["lost", "--since", "yesterday"],
             &["resolve-split", "main"],
             &["resume", "main"],
+            &["reload", "tidegate.toml"],
             &["failover-notify"],
             &["failover-notify", "on_role_change", "primary", "demo"],
             &["failover-notify", "--patroni", "--repmgr", "--", "a"],

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidegate_core::lineage::SystemId;
 use tidegate_core::token::PartitionId;
@@ -11,9 +12,10 @@ use tidegate_core::token::PartitionId;
 use super::document::Document;
 use super::error::Problem;
 use super::limits::{
-    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, PATRONI_ADDRESSES, TESTED_MAJORS,
-    TOKEN_KEYS,
+    ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, PATRONI_ADDRESSES, POLICIES,
+    TESTED_MAJORS, TOKEN_KEYS,
 };
+use super::policy::{Policy, PolicySection};
 use super::sections::{Listen, PartitionSection, Sections, TlsSetting};
 use super::values::{HttpAddress, Name};
 use super::{Config, Partition, Password, Tls};
@@ -33,12 +35,6 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
     check.listen(&sections.listen);
     check.keys(sections.token.keys.len());
     check.count(&sections);
-    if !sections.policy.is_empty() {
-        check.wrong(
-            &["policy"],
-            "named policies are not built yet; remove them and send the policy in the request",
-        );
-    }
     for (key, text) in sections.limits.out_of_range() {
         check.wrong(&["limits", key], text);
     }
@@ -51,6 +47,7 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
             check.wrong(&["store", key], text);
         }
     });
+    let policies = check.policies(sections.policy, sections.limits.wait_budget_max);
     let nodes_most = sections.limits.nodes_per_partition;
     let partitions = sections.partition.into_iter();
     let partitions: Vec<Partition> = partitions
@@ -67,8 +64,10 @@ pub(super) fn check(document: &Document<'_>, sections: Sections) -> Result<Confi
         token: sections.token,
         store,
         partitions,
+        policies,
         limits: sections.limits,
         telemetry: sections.telemetry,
+        file: None,
     })
 }
 
@@ -123,6 +122,30 @@ impl Check<'_> {
             let text = format!("{count} partitions are more than `limits.partitions` = {most}");
             self.wrong(&["partition"], text);
         }
+    }
+
+    /// The policies that are fine.
+    fn policies(
+        &mut self,
+        sections: BTreeMap<Name, PolicySection>,
+        wait_most: Duration,
+    ) -> Vec<Policy> {
+        if sections.len() > POLICIES {
+            let text = format!("{} policies are more than {POLICIES}", sections.len());
+            self.wrong(&["policy"], text);
+        }
+        let mut policies = Vec::new();
+        for (name, section) in sections {
+            match section.checked(name.clone(), wait_most) {
+                Ok(policy) => policies.push(policy),
+                Err(wrong) => {
+                    for (key, text) in wrong {
+                        self.wrong(&["policy", name.as_str(), key], text);
+                    }
+                }
+            }
+        }
+        policies
     }
 
     fn partition(

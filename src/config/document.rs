@@ -71,6 +71,14 @@ impl<'a> Document<'a> {
         self.variable(&self.span_of(path)).is_some()
     }
 
+    /// True if anything sets what is at `path`, a key of a section.
+    pub(super) fn sets(&self, path: &[&str]) -> bool {
+        let [section, key] = path else { return false };
+        let section = self.tree.get_ref().get(*section);
+        let table = section.and_then(|section| section.get_ref().as_table());
+        table.is_some_and(|table| table.contains_key(*key))
+    }
+
     fn parse(
         file: &'a str,
         text: &'a str,

@@ -20,6 +20,12 @@ pub enum ConfigError {
         /// What the system said.
         cause: std::io::Error,
     },
+    /// It came from no file, so there is none to read again.
+    #[error("this instance was started without a configuration file: there is none to read again")]
+    NoFile,
+    /// Reading it ended before it came to a result.
+    #[error("the configuration was not read to its end: {0}")]
+    Unfinished(String),
     /// Settings are wrong; one line each.
     #[error("{}", lines(.0))]
     Wrong(Vec<Problem>),

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 
+use super::policy::PolicySection;
 use super::sections::{PartitionSection, Sections};
 use super::store::StoreSection;
-use super::{Cluster, Config, Limits, Listen, Node, Telemetry, Token};
+use super::{Cluster, Config, Limits, Listen, Node, Policy, Telemetry, Token};
 
 const EXAMPLE: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tidegate.example.toml"));
@@ -70,13 +71,14 @@ fn section<'t>(text: &'t str, header: &str) -> &'t str {
 fn every_key_is_in_the_example_and_the_example_has_no_other() {
     // Refused in this version, or not allowed in a file.
     let refused = ["tls", "password"];
-    let sections: [(&str, &[&str]); 8] = [
+    let sections: [(&str, &[&str]); 9] = [
         ("[cluster]", fields::<Cluster>()),
         ("[listen]", fields::<Listen>()),
         ("[token]", fields::<Token>()),
         ("[store]", fields::<StoreSection>()),
         ("[partition.main]", fields::<PartitionSection>()),
         ("[[partition.main.node]]", fields::<Node>()),
+        ("[policy.account]", fields::<PolicySection>()),
         ("[limits]", fields::<Limits>()),
         ("[telemetry]", fields::<Telemetry>()),
     ];
@@ -106,6 +108,8 @@ fn the_example_loads_as_it_is_and_with_every_setting_on() {
     let (plain, full) = (parsed(EXAMPLE), parsed(&switched_on()));
     assert_eq!(plain.partitions.len(), 1);
     assert_eq!(plain.partitions[0].nodes.len(), 2);
+    let named: Vec<_> = plain.policies.iter().map(|policy| policy.name.as_str()).collect();
+    assert_eq!(named, ["account", "catalogue"]);
     assert_eq!(full.partitions[0].nodes[0].zone.as_ref().map(|z| z.as_str()), Some("eu-west-1a"));
 }
 
@@ -118,6 +122,10 @@ fn the_defaults_the_example_shows_are_those_in_force() {
     // The two that have no default are shown with an example.
     let shown = Telemetry { otlp_endpoint: None, resource: BTreeMap::new(), ..full.telemetry };
     assert_eq!(shown, Telemetry::default());
+    // Two of a policy have no default either.
+    let [mut account, ..] = <[Policy; 2]>::try_from(full.policies).expect("two policies");
+    (account.rule.bound, account.rule.zone) = (None, None);
+    assert_eq!(account, plain.policies[0]);
     assert_eq!(full.listen.data, plain.listen.data);
     assert_eq!(full.listen.admin, plain.listen.admin);
     assert_eq!(full.listen.reflection, plain.listen.reflection);

@@ -28,6 +28,10 @@ pub const ADVERTISED_PER_NODE: usize = 8;
 pub const PATRONI_ADDRESSES: usize = 32;
 /// Token keys one instance may have: rotation needs two.
 pub const TOKEN_KEYS: usize = 16;
+/// Policies that may have a name: one for each kind of page of a large site.
+pub const POLICIES: usize = 64;
+/// Steps a policy may name for a read above the cap: as many as a request may.
+pub(super) const ABOVE_CAP_STEPS: usize = 4;
 /// Server majors that serve sessions without the operator's word: those on which it was measured
 /// that every crash changes the reset time, which PostgreSQL promises nowhere.
 pub const TESTED_MAJORS: [u32; 4] = [15, 16, 17, 18];

@@ -3,19 +3,23 @@
 //! - `document`: the text, overrides of the environment, and where each setting stands;
 //! - `sections`: what each section may hold;
 //! - `store`: where sessions and facts are remembered;
+//! - `policy`: what requests may call by a name;
 //! - `limits`: every bound, with its default and reason;
 //! - `telemetry`: what is told of the service, and to whom;
 //! - `values`: names, addresses, durations, sizes, secrets;
 //! - `check`: what settings demand of each other;
+//! - `change`: what may change while the service runs;
 //! - `error`: what is wrong, where, and what to do.
 //!
 //! It reads no other file, opens no connection and keeps nothing: key files are read by `seal`,
 //! password files by the source that needs them.
 
+mod change;
 mod check;
 mod document;
 mod error;
 mod limits;
+mod policy;
 mod sections;
 mod store;
 mod telemetry;
@@ -32,9 +36,10 @@ use sections::Sections;
 pub use error::{ConfigError, Place, Problem};
 pub use limits::{
     ACCEPTABLE_MAJORS, ACCEPTED_MAJORS, ADVERTISED_PER_NODE, EVIDENCE_PER_REQUEST, Limits,
-    PATRONI_ADDRESSES, SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN, TOKEN_KEYS,
-    TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
+    PATRONI_ADDRESSES, POLICIES, SUBJECT_BYTES, TESTED_MAJORS, TOKEN_CHARS, TOKEN_CHARS_WRITTEN,
+    TOKEN_KEYS, TOKENS_CHARS_PER_REQUEST, TOKENS_PER_REQUEST,
 };
+pub use policy::{OnLost, Policy, Raise};
 pub use sections::{AsyncCommits, Cluster, Listen, Node, Reach, Token};
 pub use store::{Redis, RedisUrl, Redundancy, STORE_URLS, Store, StoreKind, StoreTls, Topology};
 pub use telemetry::{LogFormat, RESOURCE_ATTRIBUTES, Telemetry};
@@ -62,10 +67,31 @@ pub struct Config {
     pub store: Store,
     /// The replication logs, by name.
     pub partitions: Vec<Partition>,
+    /// What requests may call by a name, in the order of the names.
+    pub policies: Vec<Policy>,
     /// Every bound.
     pub limits: Limits,
     /// What is told of the service.
     pub telemetry: Telemetry,
+    /// The file it was loaded from, which a running service reads again; none: it was not.
+    pub file: Option<PathBuf>,
+}
+
+/// A configuration that may follow the one that runs, as far as its text tells.
+#[derive(Clone, Debug)]
+pub struct Successor {
+    /// It.
+    pub config: Config,
+    /// Where its token keys are set.
+    keys: Place,
+}
+
+impl Successor {
+    /// What refuses it for the keys in the files it names.
+    pub fn keys_refused(&self, text: impl Into<String>) -> ConfigError {
+        let (place, key) = (self.keys.clone(), "token.keys".to_owned());
+        ConfigError::Wrong(vec![Problem { place, key, text: text.into() }])
+    }
 }
 
 /// One replication log, its leader and replicas.
@@ -137,13 +163,31 @@ impl Config {
         file: &Path,
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let unreadable = |cause| ConfigError::Unreadable { file: file.to_owned(), cause };
-        if std::fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
-            let cause = std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"));
-            return Err(unreadable(cause));
+        let text = text_of(file)?;
+        let mut config = Self::parse(&file.display().to_string(), &text, environment)?;
+        config.file = Some(file.to_owned());
+        Ok(config)
+    }
+
+    /// Loads the file of this configuration, which runs, again.
+    ///
+    /// # Errors
+    /// [`ConfigError`], as [`Self::load`] has it; also for each change that needs a restart.
+    pub fn reloaded(
+        &self,
+        environment: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Successor, ConfigError> {
+        let file = self.file.as_ref().ok_or(ConfigError::NoFile)?;
+        let (name, text) = (file.display().to_string(), text_of(file)?);
+        let environment: Vec<_> = environment.into_iter().collect();
+        let (document, mut config) = checked(&name, &text, &environment)?;
+        let problems = change::needs_restart(self, &config, &document);
+        if !problems.is_empty() {
+            return Err(ConfigError::Wrong(problems));
         }
-        let text = std::fs::read_to_string(file).map_err(unreadable)?;
-        Self::parse(&file.display().to_string(), &text, environment)
+        config.file = Some(file.clone());
+        let keys = document.problem(&["token", "keys"], "").place;
+        Ok(Successor { config, keys })
     }
 
     /// Reads `text`, which errors call `file`, and applies the overrides of `environment`.
@@ -156,11 +200,29 @@ impl Config {
         environment: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
         let environment: Vec<_> = environment.into_iter().collect();
-        let read = Document::read::<Sections>(file, text, &environment);
-        let (document, sections) =
-            read.map_err(|problem| ConfigError::Wrong(vec![advised(problem)]))?;
-        check::check(&document, sections).map_err(ConfigError::Wrong)
+        Ok(checked(file, text, &environment)?.1)
     }
+}
+
+fn checked<'a>(
+    file: &'a str,
+    text: &'a str,
+    environment: &'a [(String, String)],
+) -> Result<(Document<'a>, Config), ConfigError> {
+    let read = Document::read::<Sections>(file, text, environment);
+    let (document, sections) =
+        read.map_err(|problem| ConfigError::Wrong(vec![advised(problem)]))?;
+    let config = check::check(&document, sections).map_err(ConfigError::Wrong)?;
+    Ok((document, config))
+}
+
+fn text_of(file: &Path) -> Result<String, ConfigError> {
+    let unreadable = |cause| ConfigError::Unreadable { file: file.to_owned(), cause };
+    if std::fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
+        let cause = std::io::Error::other(format!("larger than {FILE_BYTES_MAX} bytes"));
+        return Err(unreadable(cause));
+    }
+    std::fs::read_to_string(file).map_err(unreadable)
 }
 
 /// The environment of this process. What is not Unicode is replaced, so that it is refused where it

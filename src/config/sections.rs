@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::limits::Limits;
+use super::policy::PolicySection;
 use super::store::StoreSection;
 use super::telemetry::Telemetry;
 use super::values::{HostPort, HttpAddress, Name, Secret, number};
@@ -32,9 +33,9 @@ pub(super) struct Sections {
     /// The replication logs, by name.
     #[serde(default)]
     pub(super) partition: BTreeMap<Name, PartitionSection>,
-    /// Refused: not built yet.
+    /// What requests may call by a name.
     #[serde(default)]
-    pub(super) policy: BTreeMap<String, IgnoredAny>,
+    pub(super) policy: BTreeMap<Name, PolicySection>,
     /// Every bound.
     #[serde(default)]
     pub(super) limits: Limits,
@@ -172,7 +173,7 @@ pub enum AsyncCommits {
 }
 
 /// `[[partition.NAME.node]]`: one database server.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
     /// Its name, unique in its partition.

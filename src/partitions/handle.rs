@@ -384,6 +384,17 @@ impl PartitionHandle {
         self.asks.send(Ask::Order(event, done)).await.is_ok() && counts.await.is_ok()
     }
 
+    /// Admits so many freshness fallbacks from now on, as the configuration says.
+    pub fn configure_cap(&self, reads_per_second: u32) {
+        let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
+        if cap.reads_per_second() != reads_per_second {
+            let burst = FallbackCap::default_burst(reads_per_second);
+            // Read under the lock: the cap wants the instants of its changes in order.
+            cap.set_rate(reads_per_second, burst, self.clock.now());
+            self.telemetry.cap_in_force(reads_per_second);
+        }
+    }
+
     /// Admits one freshness fallback to the leader.
     ///
     /// # Errors

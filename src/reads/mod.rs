@@ -3,6 +3,7 @@
 //! - [`select`]: one read, from its session to a node; `at_once`: where nothing must be awaited
 //! - [`wait`]: one wait, from its session to fresh nodes
 //! - [`record`]: evidence of a write or a read, turned into marks
+//! - [`policies`]: what requests may call by a name
 //! - `prospect`: what a call is told that finds no node
 //! - `line`: whether an answer took one line of leaders for another
 //!
@@ -12,6 +13,7 @@
 mod at_once;
 mod judged;
 mod line;
+pub mod policies;
 mod prospect;
 pub mod record;
 pub mod select;
@@ -30,6 +32,7 @@ use crate::clock::Clock;
 use crate::partitions::{PartitionHandle, Partitions};
 use crate::sessions::TokenStore;
 use crate::sessions::{ResolvedSession, SessionError, Sessions};
+use policies::Policies;
 
 pub use record::{Observed, Recorded};
 pub use select::{Answer, Named, SelectAsked, Selected};
@@ -118,6 +121,7 @@ pub enum ReadError {
 pub struct Reads<S> {
     sessions: Arc<Sessions<S>>,
     partitions: Arc<Partitions>,
+    policies: Policies,
     limits: CallLimits,
     clock: Clock,
 }
@@ -127,10 +131,11 @@ impl<S: TokenStore> Reads<S> {
     pub const fn new(
         sessions: Arc<Sessions<S>>,
         partitions: Arc<Partitions>,
+        policies: Policies,
         limits: CallLimits,
         clock: Clock,
     ) -> Self {
-        Self { sessions, partitions, limits, clock }
+        Self { sessions, partitions, policies, limits, clock }
     }
 
     /// Who is asking.
@@ -141,6 +146,11 @@ impl<S: TokenStore> Reads<S> {
     /// The partitions answered for.
     pub fn partitions(&self) -> &Partitions {
         &self.partitions
+    }
+
+    /// What calls may name.
+    pub const fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// What is known of a session, over all partitions.

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use constant_time_eq::constant_time_eq;
 use thiserror::Error;
 
 use super::{MAC_BYTES, first};
@@ -99,6 +100,11 @@ impl Key {
     pub fn id(&self) -> u8 {
         let [id, ..] = *blake3::hash(&self.0).as_bytes();
         id
+    }
+
+    /// Says whether both are the same secret.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        constant_time_eq(&self.0, &other.0)
     }
 
     /// The key `context` derives from this one.

@@ -2,6 +2,7 @@
 
 mod hints;
 mod looks;
+pub(super) mod policies;
 mod sharing;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::partitions::{
     NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
 };
 use crate::ports::{Demand, FactSharer, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
+use crate::reads::policies::Policies;
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
 use crate::sessions::{SessionLimits, Sessions, StoreCondition, StoreStatus, StoreView};
@@ -88,7 +90,8 @@ pub(super) async fn wire(
     let watched = Arc::downgrade(&store);
     telemetry
         .store(move || watched.upgrade().map_or_else(Default::default, |s| figures(&s.status())));
-    let reads = Reads::new(sessions, Arc::clone(&partitions), limits, clock);
+    let policies = Policies::new(policies::named(&config.policies));
+    let reads = Reads::new(sessions, Arc::clone(&partitions), policies, limits, clock);
     Ok(Wired { reads: Arc::new(reads), store, partitions, gate, tasks })
 }
 
@@ -120,7 +123,7 @@ async fn sessions(config: &Config, guards: Guards, clock: Clock) -> Result<Sessi
         token_chars_written: config::TOKEN_CHARS_WRITTEN,
         token_chars: config::TOKEN_CHARS,
     };
-    Ok(Sessions::new(store, keyring, subjects, TENANT, keys, session_limits, guards, clock))
+    Ok(Sessions::new(store, &keyring, subjects, TENANT, keys, session_limits, guards, clock))
 }
 
 /// Opens the store that the configuration names; one that cannot be reached is looked for in the

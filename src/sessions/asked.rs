@@ -6,6 +6,7 @@
 use std::fmt;
 
 use thiserror::Error;
+use tidegate_core::instant::Instant;
 use tidegate_core::token::{BodyError, BodyLimits, SessionToken};
 
 use crate::ports::StoreError;
@@ -137,11 +138,11 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// Opens the tokens and joins them.
-    pub(super) fn carried(&self, keyring: &Keyring) -> Result<Carried, SessionError> {
+    /// Opens the tokens at `now` and joins them.
+    pub(super) fn carried(&self, keyring: &Keyring, now: Instant) -> Result<Carried, SessionError> {
         let mut carried = Carried::default();
         for token in self.tokens {
-            match read(token, keyring)? {
+            match read(token, keyring, now)? {
                 Some(token) if carried.token.is_empty() => carried.token = token,
                 Some(token) => carried.token.join(&token),
                 None => carried.unreadable = true,
@@ -165,9 +166,13 @@ impl Asked<'_> {
 }
 
 /// One token; `None` if it is ours and cannot be read.
-fn read(token: &str, keyring: &Keyring) -> Result<Option<SessionToken>, SessionError> {
+fn read(
+    token: &str,
+    keyring: &Keyring,
+    now: Instant,
+) -> Result<Option<SessionToken>, SessionError> {
     let read = |body: &[u8]| SessionToken::decode(body, BodyLimits::default());
-    let decoded = match keyring.open_with(token, read) {
+    let decoded = match keyring.open_at(token, now, read) {
         Ok(decoded) => decoded,
         Err(OpenError::Unreadable { .. }) => return Ok(None),
         Err(error @ OpenError::Malformed { .. }) => {

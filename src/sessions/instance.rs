@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::asked::doubted;
 use super::holder::Named;
 use super::whom::{Reach, part_of};
-use super::{Asked, Holder, Ignorance, LossLedger, SessionError, SessionLimits, Whom};
+use super::{Asked, Holder, Ignorance, LossLedger, SessionError, SessionLimits, TokenKeys, Whom};
 use crate::clock::Clock;
 use crate::ports::{Looked, StoreError, Stored, SubjectKey, TokenStore};
 use crate::seal::{Keyring, SubjectHash};
@@ -25,7 +25,7 @@ use crate::telemetry::{Step, step_span};
 pub struct Sessions<S> {
     store: S,
     guards: Guards,
-    keyring: Keyring,
+    keys: TokenKeys,
     subjects: SubjectHash,
     tenant: String,
     limits: SessionLimits,
@@ -74,7 +74,7 @@ impl<S: TokenStore> Sessions<S> {
     #[expect(clippy::too_many_arguments, reason = "wired once, each of a type of its own")]
     pub fn new(
         store: S,
-        keyring: Keyring,
+        keyring: &Keyring,
         subjects: SubjectHash,
         tenant: &str,
         partitions: Vec<ComponentKey>,
@@ -84,12 +84,18 @@ impl<S: TokenStore> Sessions<S> {
     ) -> Self {
         let tenant = tenant.to_owned();
         let ledger = Arc::default();
-        Self { store, guards, keyring, subjects, tenant, limits, partitions, ledger, clock }
+        let keys = TokenKeys::new(keyring, clock.now());
+        Self { store, guards, keys, subjects, tenant, limits, partitions, ledger, clock }
     }
 
     /// How many sessions were told of each loss.
     pub const fn ledger(&self) -> &Arc<LossLedger> {
         &self.ledger
+    }
+
+    /// What tokens are sealed and opened with.
+    pub const fn keys(&self) -> &TokenKeys {
+        &self.keys
     }
 
     /// Offers a poll of a partition's leader; it may become the barrier of what the store forgot.
@@ -110,7 +116,7 @@ impl<S: TokenStore> Sessions<S> {
     /// [`SessionError`] for what is too large, malformed or foreign; then nothing was looked up.
     pub async fn identify(&self, asked: Asked<'_>) -> Result<Holder, SessionError> {
         asked.within(&self.limits)?;
-        let carried = asked.carried(&self.keyring)?;
+        let carried = asked.carried(&self.keys.current(), self.clock.now())?;
         let named = if asked.subject.is_empty() { None } else { Some(self.named(asked).await) };
         let body_bytes = asked.body_bytes(&self.limits);
         Ok(Holder::new(carried, asked.tokens.len(), named, body_bytes))
@@ -121,7 +127,7 @@ impl<S: TokenStore> Sessions<S> {
     /// A reading of the clock from before the lookup asks for no less: a barrier stands longer.
     pub fn identify_at_once(&self, asked: Asked<'_>, now: Instant) -> Option<Holder> {
         asked.within(&self.limits).ok()?;
-        let carried = asked.carried(&self.keyring).ok()?;
+        let carried = asked.carried(&self.keys.current(), now).ok()?;
         let named = if asked.subject.is_empty() {
             None
         } else {
@@ -314,7 +320,8 @@ impl<S: TokenStore> Sessions<S> {
 
     fn sealed(&self, token: &SessionToken, holder: &Holder) -> String {
         let issued_seconds = self.clock.wall_seconds();
-        self.keyring.seal(&token.encode_within(issued_seconds, holder.body_bytes))
+        let body = token.encode_within(issued_seconds, holder.body_bytes);
+        self.keys.current().seal_at(&body, self.clock.now())
     }
 }
 

@@ -3,6 +3,7 @@
 //! - `asked`: what a request carries, and what of it is refused;
 //! - `holder`: one caller: its token and record, and what is not known of them;
 //! - `instance`: [`Sessions`], which looks up, raises, seals;
+//! - `keys`: [`TokenKeys`], which may change while calls use them;
 //! - `whom`: which holder takes which part of a change;
 //! - `notices`: losses as they are told, and the text of their ids;
 //! - `store_view`: [`StoreView`], what operators see of the store;
@@ -14,6 +15,7 @@
 mod asked;
 mod holder;
 mod instance;
+mod keys;
 mod ledger;
 mod notices;
 mod store_view;
@@ -25,6 +27,7 @@ pub use crate::ports::{
 pub use asked::{Asked, SessionError, SessionLimits};
 pub use holder::{Holder, Ignorance};
 pub use instance::{Committed, ResolvedSession, SessionState, Sessions};
+pub use keys::TokenKeys;
 pub use ledger::{LossKey, LossLedger, Told};
 pub use notices::{losses_to_notices, notice_id_text, parse_notice_id};
 pub use store_view::StoreView;

@@ -90,6 +90,7 @@ fn every_label_is_on_the_page_with_all_its_words() {
             words::<Agreement>("`agreement`"),
             words::<PollOutcome>("`outcome` of polls"),
             words::<ExportEnd>("`outcome` of exports"),
+            words::<ReloadEnd>("`outcome` of reloads"),
             words::<Signal>("`signal`"),
             words::<SpanLoss>("`cause`"),
             words::<Method>("`method`"),

@@ -81,7 +81,7 @@ impl Case {
         let wait_budget = span(self.above_cap_wait);
         let step = |kind: &i32| v1::AboveCapStep { kind: *kind, wait_budget };
         v1::Policy {
-            name: self.policy.clone(),
+            name: facts.filled(&self.policy),
             level: self.level,
             bound: span(self.bound),
             wait_budget: span(self.wait_budget),

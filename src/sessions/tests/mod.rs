@@ -104,7 +104,7 @@ fn starting() -> World {
     let key = Key::generate().expect("random");
     let sessions = Sessions::new(
         store.clone(),
-        ring(&key),
+        &ring(&key),
         SubjectHash::new(&key),
         "default",
         vec![KEY1, KEY2],
