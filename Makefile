@@ -5,7 +5,7 @@ TEST_BUILD := --workspace --features unsafe-guards
 # Clusters mostly wait for each other, so more tests than cores run side by side.
 TEST_THREADS ?= 6
 # The tests that attack: the simulator's, rounds, traps, and the lab's own Patroni and Redis.
-ATTACK := --test covers --test worlds --test rounds --test traps --test patroni --test redis
+ATTACK := --test covers --test leases --test worlds --test rounds --test traps --test patroni --test redis
 # Those of the shared store; the scenarios with two instances belong to them.
 STORE := --test store_instances --test store_soak
 TWO := with_two_instances

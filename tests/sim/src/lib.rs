@@ -2,6 +2,7 @@
 //! Broken worlds end the run by a panic: this crate is a test.
 //!
 //! - [`covers`]: single verdicts of the core against explicit sets of records
+//! - [`leases`]: answers with a bound, used to the end by clocks that are not right
 //! - `heap`, `sim`: what happens next, and the tasks it resumes
 //! - [`options`], `profile`, [`schedule`]: what a seed makes of a world
 //! - `world`: servers and logs; no rule of Tidegate
@@ -21,6 +22,7 @@ mod failovers;
 mod faults;
 mod heap;
 mod instance;
+pub mod leases;
 pub mod mutation;
 mod operators;
 pub mod options;

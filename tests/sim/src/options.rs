@@ -107,7 +107,8 @@ impl Options {
             instances: 2,
             store: StoreOptions::told(),
             gate: Duration::from_millis(random.within(1_500, 3_000) as u64),
-            drift: 500,
+            // As far off as may be said, where bounds are short.
+            drift: if matches!(profile, Profile::Drift) { DRIFT_MAX } else { 500 },
             cap: 200,
             reads_history: seed.is_multiple_of(3),
             actions: match scale {
@@ -175,12 +176,7 @@ impl Options {
             | Profile::Skewed
             | Profile::Foreign => self.delay_max = 250 * MILLI,
             Profile::Narrow => self.delay_max = 200 * MILLI,
-            // As far off as may be said: what a bound lasts is short here.
-            Profile::Drift => {
-                self.drift = DRIFT_MAX;
-                (self.delay_max, self.flush_interval) = (20 * MILLI, 5 * MILLI);
-                (self.pooled, self.asynchronous) = (0, 0);
-            }
+            Profile::Drift => (self.pooled, self.flush_interval) = (0, 5 * MILLI),
             Profile::Storm => (self.cap, self.delay_max) = (5, 400 * MILLI),
             Profile::Pooled => self.pooled = 90,
             Profile::Reverted | Profile::Copied | Profile::Swapped => {

@@ -10,11 +10,14 @@ use tidegate_lab::prove::{Options, Part, run, trace_hash};
 /// A week of worlds, and a day of rounds.
 const SEEDS_MAX: u64 = 10_000_000;
 const ROUNDS_MAX: u64 = 1_000_000;
+/// An hour.
+const IDLE_MAX: u64 = 3_600;
 
 /// Tries for minutes to break what Tidegate promises, in simulated worlds and on real servers.
 ///
 /// Lives thousands of seeded worlds around the pure core, switches every safety rule off in turn
 /// and waits for the checker to notice, compares a million verdicts with the records themselves,
+/// asks for a million answers with a bound by clocks that drift,
 /// and writes and reads ten thousand rows through the Rust client on PostgreSQL 15 and 18 while
 /// standbys lag, crash and restart. Every claim goes to target/prove.json.
 #[derive(Parser, Debug)]
@@ -41,6 +44,9 @@ struct Arguments {
     /// Real write-then-read rounds; the claim wants at least 10000.
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(4..=ROUNDS_MAX))]
     rounds: u64,
+    /// Seconds for which the leader of real servers is idle.
+    #[arg(long, default_value_t = 60, value_parser = value_parser!(u64).range(1..=IDLE_MAX))]
+    idle: u64,
     /// Only this part; may be given several times.
     #[arg(long, value_enum)]
     part: Vec<Asked>,
@@ -57,6 +63,10 @@ enum Asked {
     Mutations,
     /// Verdicts against records.
     Covers,
+    /// Answers with a bound, by clocks that drift.
+    Leases,
+    /// Reads with a bound on real servers.
+    Bounded,
     /// Rounds on real servers.
     Rounds,
 }
@@ -67,13 +77,15 @@ impl From<Asked> for Part {
             Asked::Sim => Self::Sim,
             Asked::Mutations => Self::Mutations,
             Asked::Covers => Self::Covers,
+            Asked::Leases => Self::Leases,
+            Asked::Bounded => Self::Bounded,
             Asked::Rounds => Self::Rounds,
         }
     }
 }
 
 fn main() -> ExitCode {
-    let Arguments { from, seeds, rounds, part, trace_hash: hashed } = Arguments::parse();
+    let Arguments { from, seeds, rounds, idle, part, trace_hash: hashed } = Arguments::parse();
     if let Some(worlds) = hashed {
         return trace_hash(from, worlds);
     }
@@ -82,5 +94,5 @@ fn main() -> ExitCode {
     } else {
         part.into_iter().map(Part::from).collect()
     };
-    run(&Options { from, seeds, rounds, parts })
+    run(&Options { from, seeds, rounds, idle_seconds: idle, parts })
 }

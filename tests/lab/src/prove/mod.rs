@@ -2,12 +2,16 @@
 //!
 //! - `sim`: seeded worlds around the core, the same in two processes, and guards switched off
 //! - `covers`: verdicts of the core against the records themselves
+//! - `leases`: answers with a bound, used to the end by clocks that are not right
+//! - `bounded`: reads with a bound while the leader of real servers is idle or stalls
 //! - `rounds`: writes and reads on real servers, direct and through poolers
 //!
 //! A claim that nothing broke stands beside figures that show it could have. What is tried lives
 //! in `tidegate-sim` and in [`crate::rounds`]; this only runs it and makes claims of it.
 
+mod bounded;
 mod covers;
+mod leases;
 mod rounds;
 mod sim;
 
@@ -30,13 +34,18 @@ pub enum Part {
     Mutations,
     /// Verdicts against records.
     Covers,
+    /// Answers with a bound, by clocks that drift.
+    Leases,
+    /// Reads with a bound on real servers.
+    Bounded,
     /// Rounds on real servers.
     Rounds,
 }
 
 impl Part {
     /// All of it, in the order in which it is run.
-    pub const ALL: [Self; 4] = [Self::Covers, Self::Sim, Self::Mutations, Self::Rounds];
+    pub const ALL: [Self; 6] =
+        [Self::Covers, Self::Leases, Self::Sim, Self::Mutations, Self::Bounded, Self::Rounds];
 }
 
 /// How much is tried.
@@ -48,6 +57,8 @@ pub struct Options {
     pub seeds: u64,
     /// Rounds on real servers.
     pub rounds: u64,
+    /// How long the leader of real servers is idle.
+    pub idle_seconds: u64,
     /// What is run.
     pub parts: Vec<Part>,
 }
@@ -72,8 +83,10 @@ fn prove(options: &Options, claims: &mut Claims) -> Result<()> {
         let begun = Instant::now();
         match part {
             Part::Covers => covers::prove(claims, threads),
+            Part::Leases => leases::prove(claims, threads),
             Part::Sim => sim::prove(options, claims, threads)?,
             Part::Mutations => sim::mutations(claims, threads),
+            Part::Bounded => bounded::prove(options, claims)?,
             Part::Rounds => rounds::prove(options, claims)?,
         }
         let seconds = begun.elapsed().as_secs_f64();
