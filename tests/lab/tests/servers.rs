@@ -322,7 +322,7 @@ async fn tls_is_demanded_over_tcp() -> Result<()> {
     config.host("127.0.0.1").port(cluster.leader().port()).user("postgres");
     assert!(config.connect(tokio_postgres::NoTls).await.is_err());
     let authority = cluster.certificate_authority().context("TLS has an authority")?;
-    let answer = std::process::Command::new("openssl")
+    let answer = Command::new("openssl")
         .args(["s_client", "-starttls", "postgres", "-verify_return_error", "-CAfile"])
         .arg(authority)
         .args(["-verify_ip", "127.0.0.1", "-connect"])
