@@ -382,7 +382,7 @@ impl PartitionHandle {
         self.asks.send(Ask::Order(event, done)).await.is_ok() && counts.await.is_ok()
     }
 
-    /// Admits so many freshness fallbacks from now on over all instances, as the configuration says.
+    /// Admits so many freshness fallbacks from now on over all instances: the configured.
     pub fn configure_cap(&self, reads_per_second: u32) {
         self.cap.set(reads_per_second);
     }

@@ -198,7 +198,8 @@ mod tests {
                 prop_assert!(shares.iter().all(|share| *share >= SHARE_LEAST));
             }
             for (share, demand) in shares.iter().zip(&demands) {
-                for (other, more) in shares.iter().zip(&demands).filter(|(_, more)| *more > demand) {
+                let asked_more = shares.iter().zip(&demands).filter(|(_, more)| *more > demand);
+                for (other, more) in asked_more {
                     // Who is asked more gets no less, but for what does not divide.
                     prop_assert!(*share <= other + 1, "{demand} against {more}: {shares:?}");
                 }
