@@ -134,9 +134,8 @@ impl Deps {
     ) {
         for dep in &mut self.all {
             // A token that dropped its mark for size tells nobody either.
-            let stands = |own: &Dep| {
-                (own.tip, own.wrote) == (dep.tip, dep.wrote) && own.unmarked.is_none()
-            };
+            let stands =
+                |own: &Dep| (own.tip, own.wrote) == (dep.tip, dep.wrote) && own.unmarked.is_none();
             if carried.is_some_and(|own| own.all.iter().any(stands)) {
                 continue;
             }
