@@ -146,8 +146,6 @@ fn words(event: &Event) -> String {
                 if store.cause.is_empty() { String::new() } else { format!(": {}", store.cause) };
             format!("the token store {}{cause}", super::store::befell(store.kind()))
         }
-        Event::ModeChanged(now) => super::mode::changed(now),
-        Event::CapChanged(now) => super::cap::changed(now),
         Event::Missed(missed) => format!("{} events were missed", missed.event_count),
     }
 }
@@ -208,16 +206,6 @@ fn event_json(event: &v1::WatchEventsResponse) -> Value {
         Some(Event::StoreChanged(store)) => {
             let kind = super::store::kind_word(store.kind());
             ("store_changed", json!({ "kind": kind, "cause": store.cause }))
-        }
-        Some(Event::ModeChanged(now)) => {
-            let word = super::mode::word;
-            let (mode, previous) = (word(now.mode()), word(now.previous_mode()));
-            ("mode_changed", json!({ "mode": mode, "previous_mode": previous }))
-        }
-        Some(Event::CapChanged(now)) => {
-            let (cap, previous) = (now.reads_per_second, now.previous_reads_per_second);
-            let change = json!({ "reads_per_second": cap, "previous_reads_per_second": previous });
-            ("cap_changed", change)
         }
         Some(Event::Missed(missed)) => ("missed", json!({ "event_count": missed.event_count })),
     };

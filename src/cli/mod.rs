@@ -4,12 +4,10 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong arguments.
 
 mod admin;
-mod cap;
 mod config;
 mod epochs;
 mod events;
 mod lost;
-mod mode;
 mod notify;
 mod operate;
 mod reload;

@@ -1,6 +1,6 @@
 //! `AdminService`: what this instance knows of its partitions, and the operator's word on them.
 //!
-//! - `operate`: modes, caps and reloads
+//! - `operate`: reloads
 //! - `show`: partitions and nodes in words
 //! - `epochs`: which leader lives followed which, what was lost, who was told
 //! - `store`: what keeps the records of subjects, and how it is
@@ -277,20 +277,6 @@ impl<G: Gatekeeper> AdminService for Admin<G> {
         }
         let node = Some(self.node_state(handle, node));
         Ok(Response::new(v1::ResumeNodeResponse { node }))
-    }
-
-    async fn set_mode(
-        &self,
-        _request: Request<v1::SetModeRequest>,
-    ) -> Result<Response<v1::SetModeResponse>, Status> {
-        Err(status::not_built("SetMode"))
-    }
-
-    async fn set_cap(
-        &self,
-        _request: Request<v1::SetCapRequest>,
-    ) -> Result<Response<v1::SetCapResponse>, Status> {
-        Err(status::not_built("SetCap"))
     }
 
     async fn reload(

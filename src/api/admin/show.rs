@@ -6,7 +6,7 @@ use tidegate_core::lineage::Fork;
 use tidegate_core::snapshot::{Snapshot, WhyNot};
 use tidegate_core::views::{NodeId, Quarantine, ViewRole};
 use tidegate_proto::v1;
-use tidegate_proto::v1::partition::{Mode, State};
+use tidegate_proto::v1::partition::State;
 
 use crate::api::build;
 use crate::partitions::PartitionHandle;
@@ -52,8 +52,6 @@ pub(super) fn partition(handle: &PartitionHandle, now: Instant) -> v1::Partition
         epoch: text(leader.map(|leader| leader.epoch)),
         alarms: alarms(handle, &snapshot),
         nodes: snapshot.nodes().map(|id| node(handle, id, now)).collect(),
-        mode: Mode::Normal.into(),
-        fallback_cap: None,
     }
 }
 
