@@ -4,10 +4,11 @@
 //! Does not open the port: whoever holds the lease does.
 
 use std::fs::{File, TryLockError};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use tokio::net::TcpSocket;
 
 use crate::machine;
 
@@ -61,9 +62,12 @@ fn try_reserve(folder: &Path, number: u16) -> Result<Option<Port>> {
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(error)) => return Err(error).context("cannot lock a port lease"),
     }
-    // Programs outside the lab take ports without asking.
-    match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
-        Ok(_) => Ok(Some(Port { number, _lock: lock })),
+    // Programs outside the lab take ports without asking. Bound and not opened: a process that is
+    // just being started has a copy of the socket for a moment, and must keep the port from nobody.
+    let probe = TcpSocket::new_v4().context("no socket")?;
+    probe.set_reuseaddr(true).context("no socket")?;
+    match probe.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, number))) {
+        Ok(()) => Ok(Some(Port { number, _lock: lock })),
         Err(_) => Ok(None),
     }
 }
@@ -72,6 +76,38 @@ fn try_reserve(folder: &Path, number: u16) -> Result<Option<Port>> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::net::TcpListener;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_port_is_taken_by_who_listens_and_free_at_once_when_it_was_reserved() -> Result<()> {
+        let folder = machine::lab_dir()?.join("ports");
+        machine::open_dir(&folder)?;
+        let listening = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let taken = listening.local_addr()?.port();
+        assert!(try_reserve(&folder, taken)?.is_none(), "who listens keeps it");
+
+        // Programs that are started meanwhile have copies of all that is open.
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let spawning = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut program = Command::new("true");
+                    drop(program.current_dir("/").status());
+                }
+            });
+            let opened = (0..2_000).try_for_each(|_| {
+                let port = Port::reserve()?;
+                TcpListener::bind(port.address()).map(drop).context("it was reserved")
+            });
+            stop.store(true, Ordering::Relaxed);
+            spawning.join().map_err(|_| anyhow!("a panic"))?;
+            opened
+        })
+    }
 
     #[test]
     fn a_held_port_is_given_to_nobody_else() -> Result<()> {
