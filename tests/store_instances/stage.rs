@@ -56,8 +56,7 @@ impl Stage {
             secret.display()
         );
         let options = ServiceOptions::of(&self.cluster).await.expect("the leader answers");
-        // What the leader bears is not what these tests are about, but for those of the cap.
-        options.store(&lines).token_key(&self.file("token")).limit("fallback_reads", "100000")
+        options.store(&lines).token_key(&self.file("token"))
     }
 
     pub(crate) async fn instance(&self, redis: &redis::Server, more: &str) -> Instance {
