@@ -67,6 +67,14 @@ impl Info {
     pub fn is_attached(&self) -> bool {
         !self.is_primary() && self.0.get("master_link_status").is_some_and(|link| link == "up")
     }
+
+    /// Tells whether it is a replica that receives from the server at this address.
+    #[must_use]
+    pub fn follows(&self, primary: SocketAddr) -> bool {
+        let is = |name: &str, value: &str| self.0.get(name).is_some_and(|said| said == value);
+        let at = is("master_host", &primary.ip().to_string());
+        self.is_attached() && at && is("master_port", &primary.port().to_string())
+    }
 }
 
 impl Server {

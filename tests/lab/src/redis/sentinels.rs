@@ -102,6 +102,28 @@ impl Sentinels {
         .await
     }
 
+    /// Waits until the Sentinels name one primary, and each of the other servers receives from it:
+    /// also when they have promoted once more, as they do on a machine that stalls.
+    ///
+    /// # Errors
+    /// When that takes longer than the usual limit.
+    pub async fn await_following(&self) -> Result<()> {
+        let followed = until("all servers but one receive from it", LIMIT, || async {
+            let primary = self.primary().await?;
+            if !primary.shows(Info::is_primary).await {
+                return Ok(false);
+            }
+            for server in self.servers.iter().filter(|one| one.address() != primary.address()) {
+                if !server.shows(|info| info.follows(primary.address())).await {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        });
+        let logs = || self.servers.iter().map(Server::log_tail).collect::<Vec<_>>().join("\n");
+        followed.await.map(drop).with_context(logs)
+    }
+
     /// Waits until every Sentinel knows the two others and both replicas, and all are well.
     ///
     /// # Errors
