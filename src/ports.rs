@@ -3,6 +3,7 @@
 //! Types of drivers and of the wire stay behind them. The channels of a source are tokio's; nothing
 //! else of the runtime is named here.
 
+mod quota;
 mod status;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use tidegate_core::views::{NodeId, Observation};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+pub use quota::{QuotaError, QuotaRead, QuotaStore, Quotas};
 pub use status::{
     StoreCondition, StoreCounts, StoreFeed, StoreHappened, StoreHappening, StoreStatus,
 };

@@ -10,6 +10,8 @@
 mod down;
 #[path = "store_instances/facts.rs"]
 mod facts;
+#[path = "store_instances/quota.rs"]
+mod quota;
 #[path = "store_instances/shared.rs"]
 mod shared;
 #[path = "store_instances/stage.rs"]

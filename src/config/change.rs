@@ -203,6 +203,7 @@ impl Changes<'_> {
                 wait_budget_max,
                 parked_waits,
                 fallback_reads,
+                fallback_instances,
                 calls_in_flight,
                 connections,
                 streams_per_connection,

@@ -103,6 +103,9 @@ pub struct Limits {
     /// Freshness fallbacks the leader bears per second, in each partition. 100: a small leader
     /// carries it at its write peak; 0 allows none.
     pub fallback_reads: u32,
+    /// Instances that together stay below that while they cannot ask each other: each then takes an
+    /// even share of so many. 4: more than most run; more than these may exceed it meanwhile.
+    pub fallback_instances: u32,
 
     /// Calls in progress at once, waits included; more are shed at once. 20,000: as many files as a
     /// process often may open.
@@ -159,6 +162,7 @@ impl Default for Limits {
             wait_budget_max: seconds(30),
             parked_waits: 100_000,
             fallback_reads: 100,
+            fallback_instances: 4,
             calls_in_flight: 20_000,
             connections: 4096,
             streams_per_connection: 1024,
@@ -222,6 +226,7 @@ impl Limits {
         count("pending_records", self.pending_records, 1, 10_000_000);
         count("parked_waits", self.parked_waits, 1, 10_000_000);
         count("fallback_reads", wide(self.fallback_reads), 0, 10_000_000);
+        count("fallback_instances", wide(self.fallback_instances), 1, 64);
         count("calls_in_flight", self.calls_in_flight, 1, 10_000_000);
         count("connections", self.connections, 1, 1_000_000);
         count("streams_per_connection", wide(self.streams_per_connection), 1, 1_000_000);

@@ -2,16 +2,15 @@
 //! asks its task for everything else.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tidegate_core::guards::Guards;
 use tidegate_core::instant::Instant;
 use tidegate_core::lineage::{Epoch, Incarnation, SystemId};
 use tidegate_core::partition::{Event, Need, NeedId, WaitEnd, WaitFor};
 use tidegate_core::position::Position;
-use tidegate_core::routing::{CapFull, FallbackCap};
+use tidegate_core::routing::CapFull;
 use tidegate_core::snapshot::Snapshot;
 use tidegate_core::token::{ComponentKey, PartitionId};
 use tidegate_core::trail::Floor;
@@ -21,9 +20,10 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tracing::{Instrument, warn};
 
 use super::feed::{Announcement, Feed, Happened, Happening};
+use super::quota::{self, Cap};
 use super::sharing::Learner;
 use crate::clock::Clock;
-use crate::telemetry::{Admission, PartitionTelemetry, Step, step_span};
+use crate::telemetry::{PartitionTelemetry, Step, step_span};
 
 /// Events one partition may have in its queue; a caller beyond that waits for room.
 pub(super) const EVENTS_MAX: usize = 16_384;
@@ -90,11 +90,10 @@ pub struct PartitionHandle {
     asks: mpsc::Sender<Ask>,
     learns: mpsc::Sender<Learner>,
     next_id: AtomicU64,
-    cap: Mutex<FallbackCap>,
+    cap: Arc<Cap>,
     health: Arc<Health>,
     feed: Arc<Feed>,
     telemetry: PartitionTelemetry,
-    guards: Guards,
     clock: Clock,
 }
 
@@ -170,13 +169,12 @@ impl PartitionHandle {
         info: PartitionInfo,
         snapshot: Arc<ArcSwap<Snapshot>>,
         (asks, learns): (mpsc::Sender<Ask>, mpsc::Sender<Learner>),
-        cap: FallbackCap,
+        cap: Arc<Cap>,
         (health, feed, telemetry): (Arc<Health>, Arc<Feed>, PartitionTelemetry),
         clock: Clock,
     ) -> Self {
-        let guards = snapshot.load().settings.guards;
-        let (cap, next_id) = (Mutex::new(cap), AtomicU64::new(1));
-        Self { info, snapshot, asks, learns, next_id, cap, health, feed, telemetry, guards, clock }
+        let next_id = AtomicU64::new(1);
+        Self { info, snapshot, asks, learns, next_id, cap, health, feed, telemetry, clock }
     }
 
     /// The name of a node that was not tried yet; `None`: each was.
@@ -384,27 +382,24 @@ impl PartitionHandle {
         self.asks.send(Ask::Order(event, done)).await.is_ok() && counts.await.is_ok()
     }
 
-    /// Admits so many freshness fallbacks from now on, as the configuration says.
+    /// Admits so many freshness fallbacks from now on over all instances: the configured.
     pub fn configure_cap(&self, reads_per_second: u32) {
-        let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
-        if cap.reads_per_second() != reads_per_second {
-            let burst = FallbackCap::default_burst(reads_per_second);
-            // Read under the lock: the cap wants the instants of its changes in order.
-            cap.set_rate(reads_per_second, burst, self.clock.now());
-            self.telemetry.cap_in_force(reads_per_second);
-        }
+        self.cap.set(reads_per_second);
     }
 
     /// Admits one freshness fallback to the leader.
     ///
     /// # Errors
-    /// [`CapFull`], with the time until one read fits again.
+    /// [`CapFull`], with a time after which its caller may come back.
     pub fn try_admit(&self, now: Instant) -> Result<(), CapFull> {
-        // A panic elsewhere leaves the cap as it was: it is one number.
-        let mut cap = self.cap.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = cap.try_admit(now, &self.guards);
-        let admission = if admitted.is_ok() { Admission::Admitted } else { Admission::Refused };
-        self.telemetry.fallback(admission);
-        admitted
+        self.cap.try_admit(now).map_err(quota::spread)
+    }
+
+    /// As [`Self::try_admit`], for who waits here for room.
+    ///
+    /// # Errors
+    /// [`CapFull`], with the time until one read fits again.
+    pub fn try_admit_waiting(&self, now: Instant) -> Result<(), CapFull> {
+        self.cap.try_admit(now)
     }
 }

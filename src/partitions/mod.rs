@@ -5,7 +5,7 @@
 //! - [`feed`]: what happens, for whoever watches; `notable`: what the core finds so, logged
 //! - `foreign`: other instances seen beside this one
 //! - `node_seen`: what an operator counts of a node's polls
-//! - `sharing`: facts exchanged with other instances
+//! - `sharing`: facts exchanged with other instances; `quota`: its share of the fallback cap
 //! - [`registry`]: the partitions of this instance by name, id and system id
 //!
 //! It judges nothing itself and knows no driver and no wire format.
@@ -15,6 +15,7 @@ mod foreign;
 pub mod handle;
 mod node_seen;
 mod notable;
+mod quota;
 pub mod registry;
 mod sharing;
 pub mod task;

@@ -11,7 +11,7 @@ use tidegate_core::instant::Instant;
 use tidegate_core::leader::Facts;
 use tidegate_core::lineage::History;
 use tidegate_core::partition::{Effect, Event, NeedId, Partition, RowOutcome, WaitEnd};
-use tidegate_core::routing::FallbackCap;
+use tidegate_core::routing::CapShare;
 use tidegate_core::snapshot::{Settings, Snapshot};
 use tidegate_core::trail::Sample;
 use tidegate_core::views::NodeId;
@@ -25,11 +25,13 @@ use tracing::{info, warn};
 use super::feed::Feed;
 use super::handle::{Ask, EVENTS_MAX, Health};
 use super::node_seen::NodeSeen;
+use super::quota::{Cap, Sharer};
 use super::sharing::{LEARNERS_MAX, Learner, Sharing};
 use super::{PartitionHandle, PartitionInfo, foreign, notable};
 use crate::clock::Clock;
 use crate::ports::{
-    self, Command, Demand, FactSharer, FactStore, Look, LookTaker, Reading, SourceErrorClass,
+    self, Command, Demand, FactSharer, FactStore, Look, LookTaker, QuotaStore, Reading,
+    SourceErrorClass,
 };
 use crate::telemetry::{NodeTelemetry, PartitionTelemetry, PollOutcome};
 
@@ -74,6 +76,9 @@ pub struct PartitionTask<F> {
     looks: Option<Arc<dyn LookTaker>>,
     /// What facts are shared by, with whoever asks for what others know.
     sharing: Option<Arc<dyn FactSharer>>,
+    /// What it may ask of the leader, and with whom that is shared.
+    cap: Arc<Cap>,
+    sharer: Option<Arc<Sharer>>,
     /// Those who ask for what others know; closed where nothing is shared.
     learners: mpsc::Receiver<Learner>,
     own_asks: mpsc::WeakSender<Ask>,
@@ -91,7 +96,7 @@ impl<F: FactStore> PartitionTask<F> {
         info: PartitionInfo,
         settings: Arc<Settings>,
         facts: Facts,
-        cap: FallbackCap,
+        share: CapShare,
         readings: mpsc::Receiver<(NodeId, Reading)>,
         ports: Vec<NodePort>,
         fact_store: Arc<F>,
@@ -105,12 +110,13 @@ impl<F: FactStore> PartitionTask<F> {
         let own_asks = asks_in.downgrade();
         let (learns, learners) = mpsc::channel(LEARNERS_MAX);
         let health = Arc::new(Health::new(info.nodes.len()));
-        telemetry.cap_in_force(cap.reads_per_second());
+        let guards = partition.snapshot().settings.guards;
+        let cap = Arc::new(Cap::new(share, telemetry.clone(), guards, clock));
         let feed = Arc::new(Feed::new(clock));
         let watched = (Arc::clone(&health), Arc::clone(&feed), telemetry.clone());
         let shown = Arc::clone(&snapshot);
-        let handle =
-            PartitionHandle::new(info.clone(), shown, (asks_in, learns), cap, watched, clock);
+        let (asked, capped) = ((asks_in, learns), Arc::clone(&cap));
+        let handle = PartitionHandle::new(info.clone(), shown, asked, capped, watched, clock);
         let nodes = info.nodes.iter().map(|node| telemetry.node(&node.name)).collect();
         let (facts, kept) = watch::channel(None);
         let lag_reported_at = vec![Instant::default(); info.nodes.len()];
@@ -136,6 +142,8 @@ impl<F: FactStore> PartitionTask<F> {
             feed,
             looks: None,
             sharing: None,
+            cap,
+            sharer: None,
             learners,
             own_asks,
             fed: Arc::default(),
@@ -158,6 +166,14 @@ impl<F: FactStore> PartitionTask<F> {
         self
     }
 
+    /// Shares its fallback cap with other instances.
+    #[must_use]
+    pub fn sharing_cap(mut self, store: Arc<dyn QuotaStore>) -> Self {
+        let (cap, id, name) = (Arc::clone(&self.cap), self.info.id, self.info.name.clone());
+        self.sharer = Some(Arc::new(Sharer { store, cap, id, name }));
+        self
+    }
+
     /// Starts to share, if it is to; what is returned ends that.
     fn share(&mut self) -> Option<AbortOnDropHandle<()>> {
         let (_, nobody) = mpsc::channel(1);
@@ -175,6 +191,8 @@ impl<F: FactStore> PartitionTask<F> {
         let keeper = keep_facts(Arc::clone(&self.fact_store), self.info.clone(), self.kept.clone());
         let keeper = tokio::spawn(keeper);
         let _sharing = self.share();
+        let sharer = self.sharer.take();
+        let quota = sharer.clone().map(|it| AbortOnDropHandle::new(tokio::spawn(it.run())));
         let mut batch = Vec::with_capacity(BATCH);
         self.handle(Event::Tick);
         loop {
@@ -203,6 +221,10 @@ impl<F: FactStore> PartitionTask<F> {
                 () = tick => self.handle(Event::Tick),
             }
             self.telemetry.parked(self.waits.len());
+        }
+        drop(quota);
+        if let Some(sharer) = sharer {
+            sharer.leave().await;
         }
         let last = Arc::clone(&self.partition.snapshot().facts);
         self.facts.send_replace(Some(last));
@@ -294,6 +316,7 @@ impl<F: FactStore> PartitionTask<F> {
             let key = self.partition.snapshot().key;
             let beside_others = taker.looked(key, look, leads);
             self.telemetry.beside_others(beside_others);
+            self.cap.beside_others(beside_others);
             foreign::report(&self.info, &self.feed, beside_others, &look.others);
         }
     }

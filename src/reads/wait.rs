@@ -158,7 +158,7 @@ impl<S: TokenStore> Reads<S> {
         let leader = snapshot.session_leader(now);
         if let Some(leader) = leader.filter(|leader| Some(leader.node) == named) {
             // It may have been parked on as a standby: a read of the leader all the same.
-            let Err(full) = handle.try_admit(now) else {
+            let Err(full) = handle.try_admit_waiting(now) else {
                 return Ok(Some(WaitedFor::Fresh(name_leader(snapshot, leader))));
             };
             return Ok(match asked_again(full.retry_after, now, until) {

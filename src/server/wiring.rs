@@ -3,6 +3,7 @@
 mod hints;
 mod looks;
 pub(super) mod policies;
+mod quota;
 mod sharing;
 
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tidegate_core::guards::Guards;
 use tidegate_core::leader::Facts;
-use tidegate_core::routing::FallbackCap;
 use tidegate_core::snapshot::{NodeSettings, Settings};
 use tidegate_core::token::ComponentKey;
 use tidegate_core::trail::{ClockDrift, Sample};
@@ -26,7 +26,9 @@ use crate::partitions::handle::Reach;
 use crate::partitions::{
     NodeInfo, NodePort, PartitionHandle, PartitionInfo, PartitionTask, Partitions,
 };
-use crate::ports::{Demand, FactSharer, FactStore, LOOK_INTERVAL, LookTaker, PositionSource};
+use crate::ports::{
+    Demand, FactSharer, FactStore, LOOK_INTERVAL, LookTaker, PositionSource, QuotaStore,
+};
 use crate::reads::policies::Policies;
 use crate::reads::{CallLimits, Reads};
 use crate::seal::{Key, Keyring, SubjectHash};
@@ -37,6 +39,7 @@ use crate::store::{AnyStore, FactFiles, Lives, MemoryStore, RedisSettings, Share
 use crate::telemetry::{StoreFigures, Telemetry};
 use hints::Hints;
 pub(super) use looks::Looks;
+use quota::Quotas;
 use sharing::Sharing;
 
 /// Facts are stored at most once in this time.
@@ -67,12 +70,12 @@ pub(super) async fn wire(
     let facts = Arc::new(FactFiles::open(&config.store.state_dir)?);
     let sessions = Arc::new(sessions(config, guards, clock).await?);
     let looks = Arc::new(Looks::new(sessions.store().beliefs(), guards, clock));
-    let sharer = Sharing::of(&sessions);
+    let (sharer, quotas) = (Sharing::of(&sessions), Quotas::of(&sessions));
     let (mut handles, mut tasks) = (Vec::new(), Vec::new());
     for partition in &config.partitions {
         let key = ComponentKey::new(partition.id, partition.system_id);
         let (sampled, samples) = watch::channel(None);
-        let beside = (&looks, sharer.as_ref());
+        let beside = (&looks, sharer.as_ref(), quotas.as_ref());
         let started =
             start(config, partition, guards, clock, telemetry, &facts, sampled, beside, halt)
                 .await?;
@@ -202,6 +205,10 @@ async fn with_others(
     }
 }
 
+/// How a partition knows of other instances.
+type Beside<'a> =
+    (&'a Arc<Looks>, Option<&'a Arc<dyn FactSharer>>, Option<&'a Arc<dyn QuotaStore>>);
+
 #[expect(clippy::too_many_arguments, reason = "the one place where a partition is wired")]
 async fn start(
     config: &Config,
@@ -211,7 +218,7 @@ async fn start(
     telemetry: &Telemetry,
     facts: &Arc<FactFiles>,
     sampled: watch::Sender<Option<Sample>>,
-    (looks, sharer): (&Arc<Looks>, Option<&Arc<dyn FactSharer>>),
+    (looks, sharer, quotas): Beside<'_>,
     stop: &CancellationToken,
 ) -> Result<(Arc<PartitionHandle>, Vec<JoinHandle<()>>)> {
     let info = info(partition);
@@ -227,8 +234,7 @@ async fn start(
         );
     }
     let settings = Arc::new(settings(config, partition, guards));
-    let rate = limits.fallback_reads;
-    let cap = FallbackCap::new(rate, FallbackCap::default_burst(rate));
+    let share = quota::share(limits, quotas.is_some(), clock);
     let (readings_in, readings) = mpsc::channel(READINGS_MAX);
     let (mut ports, mut tasks) = (Vec::new(), Vec::new());
     for target in Target::of(config, partition, looks.tag(), guards) {
@@ -243,7 +249,7 @@ async fn start(
         info,
         settings,
         kept,
-        cap,
+        share,
         readings,
         ports,
         Arc::clone(facts),
@@ -255,6 +261,10 @@ async fn start(
     let task = match sharer {
         Some(sharer) => task.looking(taker).sharing(Arc::clone(sharer)),
         None => task.looking(taker),
+    };
+    let task = match quotas {
+        Some(quotas) => task.sharing_cap(Arc::clone(quotas)),
+        None => task,
     };
     tasks.push(tokio::spawn(task.run(stop.clone())));
     if !partition.patroni.is_empty() {

@@ -7,6 +7,7 @@ mod any;
 mod fact_document;
 mod facts;
 mod memory;
+mod quota_document;
 mod redis;
 mod shared_facts;
 

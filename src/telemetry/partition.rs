@@ -82,6 +82,8 @@ pub(super) struct Families {
     waits: Durations<WaitLabels>,
     fallbacks: Family<AdmissionLabels, Counter>,
     cap: Family<PartitionLabels, Gauge>,
+    share: Family<PartitionLabels, Gauge>,
+    static_share: Family<PartitionLabels, Gauge>,
     parked: Family<PartitionLabels, Gauge>,
     beside_others: Family<PartitionLabels, Gauge>,
     losses: Family<LossLabels, Counter>,
@@ -104,6 +106,8 @@ impl Families {
             waits: Family::new_with_constructor(seconds_histogram as fn() -> Histogram),
             fallbacks: Family::default(),
             cap: Family::default(),
+            share: Family::default(),
+            static_share: Family::default(),
             parked: Family::default(),
             beside_others: Family::default(),
             losses: Family::default(),
@@ -140,8 +144,18 @@ impl Families {
         );
         registry.register(
             "fallback_cap_reads_per_second",
-            "Freshness fallbacks the cap in force admits per second",
+            "Freshness fallbacks the cap in force admits per second, over all instances",
             families.cap.clone(),
+        );
+        registry.register(
+            "fallback_share_reads_per_second",
+            "Freshness fallbacks of the cap that this instance admits per second",
+            families.share.clone(),
+        );
+        registry.register(
+            "fallback_share_static",
+            "1 while the share of the cap is the one of an instance that others know nothing of",
+            families.static_share.clone(),
         );
         registry.register("parked_waits", "Reads that wait now", families.parked.clone());
         registry.register(
@@ -223,6 +237,8 @@ struct Resolved {
     waits: Table<Histogram>,
     fallbacks: Table<Counter>,
     cap: Gauge,
+    share: Gauge,
+    static_share: Gauge,
     parked: Gauge,
     beside_others: Gauge,
     losses: Table<Counter>,
@@ -235,6 +251,8 @@ impl PartitionTelemetry {
         let name: Arc<str> = name.into();
         let labels = PartitionLabels { partition: Arc::clone(&name) };
         let cap = telemetry.0.families.cap.get_or_create_owned(&labels);
+        let share = telemetry.0.families.share.get_or_create_owned(&labels);
+        let static_share = telemetry.0.families.static_share.get_or_create_owned(&labels);
         let parked = telemetry.0.families.parked.get_or_create_owned(&labels);
         let beside_others = telemetry.0.families.beside_others.get_or_create_owned(&labels);
         let crossed = telemetry.0.families.crossed.get_or_create_owned(&labels);
@@ -247,6 +265,8 @@ impl PartitionTelemetry {
             waits: Table::new(WaitEnd::ALL.len()),
             fallbacks: Table::new(Admission::ALL.len()),
             cap,
+            share,
+            static_share,
             parked,
             beside_others,
             losses: Table::new(NoticeKind::ALL.len()),
@@ -323,6 +343,12 @@ impl PartitionTelemetry {
     /// Reports the cap in force, in reads per second.
     pub fn cap_in_force(&self, reads_per_second: u32) {
         self.0.cap.set(i64::from(reads_per_second));
+    }
+
+    /// Reports this instance's share of it, in reads per second, and whether that is static.
+    pub fn share_in_force(&self, reads_per_second: u32, is_static: bool) {
+        self.0.share.set(i64::from(reads_per_second));
+        self.0.static_share.set(i64::from(is_static));
     }
 
     /// Counts one loss that a session is told of.

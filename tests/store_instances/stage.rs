@@ -134,6 +134,11 @@ impl Instance {
         }
     }
 
+    /// A client of it.
+    pub(crate) fn routing(&self) -> RoutingServiceClient<Channel> {
+        self.routing.clone()
+    }
+
     /// Records a write of a session.
     pub(crate) async fn record(
         &self,

@@ -36,8 +36,8 @@ fn advice(retry_after: Option<Duration>) -> String {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FallbackCap {
     reads_per_second: u32,
-    /// How far `booked_until` may lie ahead, in parts.
-    ahead: u128,
+    /// What may come at once, in parts; `booked_until` may lie ahead by one read less.
+    burst: u128,
     /// When the reads admitted so far would end if each took its share of a second; in parts.
     booked_until: u128,
     admitted: u64,
@@ -52,7 +52,7 @@ impl FallbackCap {
     pub fn new(reads_per_second: u32, burst_reads: u32) -> Self {
         Self {
             reads_per_second,
-            ahead: u128::from(burst_reads.saturating_sub(1)) * READ_PARTS,
+            burst: burst_parts(reads_per_second, burst_reads),
             booked_until: 0,
             admitted: 0,
             refused: 0,
@@ -72,7 +72,7 @@ impl FallbackCap {
     /// [`CapFull`], with the time until one read fits again.
     pub fn try_admit(&mut self, now: Instant, guards: &Guards) -> Result<(), CapFull> {
         let now_parts = u128::from(now.as_nanos()) * u128::from(self.reads_per_second);
-        let fits = self.reads_per_second > 0 && self.booked_until <= now_parts + self.ahead;
+        let fits = self.reads_per_second > 0 && self.booked_until <= now_parts + self.ahead();
         if guards.cap() && !fits {
             self.refused = self.refused.saturating_add(1);
             return Err(CapFull { retry_after: self.retry_after(now) });
@@ -82,16 +82,18 @@ impl FallbackCap {
         Ok(())
     }
 
-    /// Admits `reads_per_second` from `now` on, of which `burst_reads` may come at once.
+    /// Admits `reads_per_second` from `at` on, of which `burst_reads` may come at once.
     ///
-    /// What was admitted before counts on as so many reads: nothing is forgiven, and nothing is
-    /// owed besides. `now` must not lie before that of an earlier call.
-    pub fn set_rate(&mut self, reads_per_second: u32, burst_reads: u32, now: Instant) {
-        let now_parts = |rate: u32| u128::from(now.as_nanos()) * u128::from(rate);
-        let owed = self.booked_until.saturating_sub(now_parts(self.reads_per_second));
-        self.booked_until = now_parts(reads_per_second) + owed;
-        self.ahead = u128::from(burst_reads.saturating_sub(1)) * READ_PARTS;
-        self.reads_per_second = reads_per_second;
+    /// What was admitted before counts on as so many reads: nothing is forgiven. Nor is anything
+    /// given: a larger burst must be saved up, or a share of the cap that goes from one instance to
+    /// another would bring one with it each time. `at` must not lie before that of an earlier call.
+    pub fn set_rate(&mut self, reads_per_second: u32, burst_reads: u32, at: Instant) {
+        let at_parts = |rate: u32| u128::from(at.as_nanos()) * u128::from(rate);
+        let owed = self.booked_until.saturating_sub(at_parts(self.reads_per_second));
+        let burst = burst_parts(reads_per_second, burst_reads);
+        let owed = (owed + burst).saturating_sub(self.burst);
+        self.booked_until = at_parts(reads_per_second) + owed;
+        (self.reads_per_second, self.burst) = (reads_per_second, burst);
     }
 
     /// The number of reads admitted so far.
@@ -109,8 +111,12 @@ impl FallbackCap {
         self.reads_per_second
     }
 
+    const fn ahead(&self) -> u128 {
+        self.burst.saturating_sub(READ_PARTS)
+    }
+
     fn retry_after(&self, now: Instant) -> Option<Duration> {
-        let fits_from_parts = self.booked_until.saturating_sub(self.ahead);
+        let fits_from_parts = self.booked_until.saturating_sub(self.ahead());
         if self.reads_per_second == 0 {
             return None;
         }
@@ -119,6 +125,12 @@ impl FallbackCap {
         let fits_from = Instant::from_nanos(u64::try_from(fits_from).unwrap_or(u64::MAX));
         Some(fits_from.since(now))
     }
+}
+
+/// Without a rate nothing comes at once either.
+fn burst_parts(reads_per_second: u32, burst_reads: u32) -> u128 {
+    let reads = if reads_per_second == 0 { 0 } else { burst_reads.max(1) };
+    u128::from(reads) * READ_PARTS
 }
 
 #[cfg(test)]
@@ -286,19 +298,22 @@ mod tests {
         }
 
         #[test]
-        fn a_new_rate_neither_forgives_nor_invents_what_is_owed(
+        fn a_new_rate_neither_forgives_what_is_owed_nor_gives_a_burst(
             (rate, calls) in schedule(),
             rates in vec((0..240_u32, 1..30_u32), 1..8),
             change_every in 1..40_usize,
         ) {
             let mut cap = FallbackCap::new(rate, 1);
-            // As above; the level stays as it is when the bucket is exchanged for another.
+            // As above; what is free stays as it is when the bucket is exchanged for another.
             let (mut level, mut last, mut now) = (0_u64, calls[0], (rate, 1));
+            let size = |(rate, burst): (u32, u32)| if rate == 0 { 0 } else { u64::from(burst) };
             for (number, call) in calls.into_iter().enumerate() {
                 level = level.saturating_sub((call - last).saturating_mul(u64::from(now.0)));
                 last = call;
                 if number % change_every == 0 {
-                    now = rates[number / change_every % rates.len()];
+                    let next = rates[number / change_every % rates.len()];
+                    level = (level + size(next) * SECOND).saturating_sub(size(now) * SECOND);
+                    now = next;
                     cap.set_rate(now.0, now.1, at(call));
                 }
                 let fits = now.0 > 0 && level + SECOND <= u64::from(now.1) * SECOND;

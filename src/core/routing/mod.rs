@@ -7,9 +7,13 @@ mod decide;
 mod lease;
 mod plan;
 mod policy;
+mod quota;
 
 pub use cap::{CapFull, FallbackCap};
 pub use decide::{Shadow, decide, lineage_reason, met, shadow};
 pub use lease::{valid_for, valid_for_leader};
 pub use plan::{Guarantee, Plan, Reason, Step};
 pub use policy::{AboveCap, Level, Policy};
+pub use quota::{
+    BookId, CapShare, InstanceLife, Quota, QuotaBook, QuotaEntry, QuotaKind, QuotaRules,
+};

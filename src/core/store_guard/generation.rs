@@ -9,6 +9,8 @@
 //! body       = a token body whose marks are the barriers
 //! ```
 
+use std::fmt;
+
 use thiserror::Error;
 
 use crate::instant::Instant;
@@ -43,6 +45,13 @@ impl Server {
             *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
         }
         Some(Self(id))
+    }
+}
+
+impl fmt::Display for Server {
+    /// The 40 hex digits that [`Self::parse`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

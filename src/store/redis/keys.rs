@@ -93,6 +93,11 @@ impl Layout {
         self.key(Bucket::FIRST, &format!("f:{}", partition.value()))
     }
 
+    /// The key of the shares of a partition's fallback cap.
+    pub(super) fn quota(&self, partition: PartitionId) -> String {
+        self.key(Bucket::FIRST, &format!("q:{}", partition.value()))
+    }
+
     /// A key that never exists: removing it is a write that changes nothing.
     pub(super) fn nothing(&self, bucket: Bucket) -> String {
         self.key(bucket, "n")

@@ -8,6 +8,7 @@
 //! - `bytes`, `pending`: what was seen last, and what the store did not take yet
 //! - `guards`, `heartbeat`: the core's guards, told of every answer, and what they want written
 //! - `facts`: the facts of partitions, for all instances
+//! - `quota`: the books of fallback caps, for all instances
 //! - `shared`: [`SharedStore`], which opens it once its servers are there
 //! - `events`: what befalls the store, for operators
 //!
@@ -26,6 +27,7 @@ mod info;
 mod keys;
 mod lookups;
 mod pending;
+mod quota;
 mod record;
 mod settings;
 mod shared;

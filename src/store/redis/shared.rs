@@ -11,6 +11,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 use tidegate_core::guards::Guards;
 use tidegate_core::leader::Facts;
+use tidegate_core::routing::QuotaBook;
 use tidegate_core::store_guard::{Unbelieved, Worth};
 use tidegate_core::token::{Change, ComponentKey, PartitionId, SessionToken};
 use tidegate_core::trail::Sample;
@@ -26,8 +27,8 @@ use super::{CheckError, RedisSettings, RedisStore, StoreCount, StoreCounters, St
 use crate::clock::Clock;
 use crate::config::Redundancy;
 use crate::ports::{
-    FactError, Kept, Looked, StoreCondition, StoreCounts, StoreError, StoreFeed, StoreHappened,
-    StoreHappening, StoreStatus, Stored, SubjectKey, TokenStore,
+    FactError, Kept, Looked, QuotaError, QuotaRead, StoreCondition, StoreCounts, StoreError,
+    StoreFeed, StoreHappened, StoreHappening, StoreStatus, Stored, SubjectKey, TokenStore,
 };
 
 /// The first pause before servers that were not there are looked for again.
@@ -129,6 +130,34 @@ impl SharedStore {
             return Err(FactError { place, text: self.shared.closed().to_string() });
         };
         store.exchange_facts(partition, nodes, own).await
+    }
+
+    /// As [`RedisStore::read_quota`].
+    ///
+    /// # Errors
+    /// As there, and as long as it is not open.
+    pub async fn read_quota(&self, partition: PartitionId) -> Result<QuotaRead, QuotaError> {
+        self.quota_store()?.read_quota(partition).await
+    }
+
+    /// As [`RedisStore::write_quota`].
+    ///
+    /// # Errors
+    /// As there, and as long as it is not open.
+    pub async fn write_quota(
+        &self,
+        partition: PartitionId,
+        read: &QuotaRead,
+        book: &QuotaBook,
+    ) -> Result<bool, QuotaError> {
+        self.quota_store()?.write_quota(partition, read, book).await
+    }
+
+    fn quota_store(&self) -> Result<&RedisStore, QuotaError> {
+        self.shared.opened.get().ok_or_else(|| {
+            let place = self.shared.settings.shown();
+            QuotaError { place, text: self.shared.closed().to_string() }
+        })
     }
 
     /// Waits until what is recorded may be promised to everybody, where nothing but time is missing
