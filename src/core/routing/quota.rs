@@ -14,7 +14,7 @@ pub use book::{BookId, InstanceLife, QuotaBook, QuotaEntry};
 pub use cap_share::CapShare;
 
 use crate::instant::Instant;
-use book::{divide, reads_in_a_second, static_share};
+use book::{SHARE_LEAST, divide, left_for_newcomers, reads_in_a_second, static_share};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -290,8 +290,15 @@ impl Quota {
         let at = demands.partition_point(|(life, _)| *life < self.life);
         demands.insert(at, (self.life, demand));
         let demands: Vec<u32> = demands.into_iter().map(|(_, demand)| demand).collect();
-        let fair = divide(total.saturating_sub(kept), &demands).get(at).copied().unwrap_or(0);
-        fair.min(total.saturating_sub(held)).max(without_book)
+        let left = left_for_newcomers(total);
+        let fair = divide(total.saturating_sub(kept.saturating_add(left)), &demands);
+        let fair = fair.get(at).copied().unwrap_or(0);
+        let free = total.saturating_sub(held);
+        // Who has nothing yet does not wait until others have given some up; and who has something
+        // keeps a little of it until they have.
+        let first = (free.min(left) / 2).max(SHARE_LEAST.min(free));
+        let kept_on = if self.is_leased(now) { self.share.min(left / 2) } else { 0 };
+        fair.min(free.saturating_sub(left).max(first).max(kept_on)).max(without_book)
     }
 
     /// What is left free for those that may use more than the book says, or nothing of it.
@@ -320,10 +327,13 @@ impl Quota {
     /// What an instance that comes back may go on to use: others had left it free.
     fn without_book(&self, book: &QuotaBook, others: &[Peer], total: u32, now: Instant) -> u32 {
         if self.is_leased(now) || self.counts_there(now) {
-            // It was here a moment ago: what the book says of it stands.
+            if !self.is_barred(book, now) {
+                return 0;
+            }
+            // It was here a moment ago: what the book says of it stands. Of a new one nobody has
+            // anything yet that another had in the lost one: what was its own there still is.
             let own = book.entry(self.life).filter(|entry| !entry.is_silent);
-            let own = own.filter(|_| self.is_barred(book, now));
-            return own.map_or(0, |entry| entry.share.min(self.share));
+            return own.map_or_else(|| self.in_force(now).0, |own| own.share).min(self.share);
         }
         let shares = others.iter().filter(|peer| !self.is_silent(peer, now));
         let held = shares.fold(0_u32, |sum, peer| sum.saturating_add(peer.entry.share));

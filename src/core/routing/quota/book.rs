@@ -4,9 +4,11 @@
 //! the book, by a clock of its own: `Quota`.
 
 /// Shares smaller than this admit no read: one of it is the burst.
-const SHARE_LEAST: u32 = 2;
+pub(super) const SHARE_LEAST: u32 = 2;
 /// An instance that nobody asks keeps this part of an even share, for the moment it is asked.
 const RESERVED: u32 = 8;
+/// This part of a cap is given to nobody for long: who comes finds a share there at once.
+const FOR_NEWCOMERS: u32 = 32;
 /// Of so many reads in one second one is the burst, the others are the rate.
 const BURST_EVERY: u32 = 11;
 
@@ -111,6 +113,12 @@ pub(super) fn rate_and_burst(share: u32) -> (u32, u32) {
 /// What an instance may admit in one second when it cannot ask how much others do.
 pub(super) fn static_share(cap: u32, instances: u32) -> u32 {
     reads_in_a_second(cap) / instances.max(1)
+}
+
+/// What those that divide `total` reads leave free, where it is enough for that.
+pub(super) fn left_for_newcomers(total: u32) -> u32 {
+    // Of less than this one share would be more than a tenth.
+    if total < 10 * SHARE_LEAST { 0 } else { (total / FOR_NEWCOMERS).max(SHARE_LEAST) }
 }
 
 /// Divides `available` reads among instances by what each is asked for: each gets a reserved part,

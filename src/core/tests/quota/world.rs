@@ -122,6 +122,8 @@ struct Instance {
     cut_off_until: u64,
     /// Writes that arrive after their exchange has failed.
     late: Vec<(u64, Read, QuotaBook)>,
+    /// Steps for which it has had no share.
+    without: usize,
 }
 
 pub(crate) struct World {
@@ -141,6 +143,8 @@ pub(crate) struct World {
     caps: Vec<u32>,
     higher_until: (u64, u32),
     by_book: bool,
+    /// The most steps in a row for which an instance had no share.
+    longest_without: usize,
     guards: Guards,
 }
 
@@ -161,6 +165,7 @@ impl World {
             caps: Vec::new(),
             higher_until: (0, CAP),
             by_book,
+            longest_without: 0,
             guards: Guards::on(),
         };
         (0..INSTANCES).for_each(|at| world.join(at));
@@ -178,7 +183,8 @@ impl World {
         let stage = Stage::Idle { next: self.step + self.dice.roll(INTERVAL) };
         let demand = self.dice.roll(800);
         let (born, cut_off_until, late) = (self.step, 0, Vec::new());
-        let joined = Instance { clock, share, stage, demand, born, cut_off_until, late };
+        let without = 0;
+        let joined = Instance { clock, share, stage, demand, born, cut_off_until, late, without };
         self.instances[at] = Some(joined);
     }
 
@@ -281,6 +287,9 @@ impl World {
     fn call(&mut self) {
         let (mut admitted, mut asked) = (0, 0);
         for instance in self.instances.iter_mut().flatten() {
+            let (share, _) = instance.share.in_force(instance.clock.at(self.step));
+            instance.without = if share == 0 { instance.without + 1 } else { 0 };
+            self.longest_without = self.longest_without.max(instance.without);
             let (whole, part) = (instance.demand / 1_000, instance.demand % 1_000);
             let calls = whole + u64::from(self.dice.roll(1_000) < part);
             for _ in 0..calls {
@@ -396,6 +405,11 @@ impl World {
             busiest = busiest.max(sum * 100 / u64::from(cap));
         }
         busiest
+    }
+
+    /// The most steps in a row for which an instance admitted nothing, whatever was asked of it.
+    pub(crate) fn longest_without(&self) -> usize {
+        self.longest_without
     }
 
     /// The lowest ratio of what was admitted to the cap in any second in which nothing was out of
