@@ -110,10 +110,14 @@ impl Deps {
 
     /// What the store forgot since it was looked up is in no holder of a call that has raised the
     /// record since, but in its token.
-    pub(crate) fn forget_as(&mut self, record: &Self, carried: Option<&Self>) {
+    pub(crate) fn forget_as(&mut self, record: &Self, carried: Option<&Self>, world: &World) {
+        // A write may have been thinned out since: a later one of its epoch stands for it.
         let stands = |held: &Self, dep: &Dep, forgotten: bool| {
-            let same = |one: &&Dep| (one.tip, one.wrote) == (dep.tip, dep.wrote);
-            held.all.iter().filter(same).any(|one| one.forgotten == forgotten)
+            held.all.iter().any(|one| {
+                let later = one.epoch == dep.epoch && world.tree.is_in(dep.tip, Some(one.tip));
+                let same = one.wrote == dep.wrote && (one.tip == dep.tip || dep.wrote && later);
+                same && one.forgotten == forgotten
+            })
         };
         for dep in &mut self.all {
             let kept =

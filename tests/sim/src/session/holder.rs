@@ -348,7 +348,7 @@ impl Holder {
     pub(crate) fn forget_since(&self, deps: &mut Deps, carried: Option<&Deps>, state: &State) {
         let Some(named) = &self.named else { return };
         if state.options.store.kind == StoreKind::Told {
-            deps.forget_as(&state.store.deps[named.subject], carried);
+            deps.forget_as(&state.store.deps[named.subject], carried, &state.world);
         } else {
             named.forget(deps, carried, state);
         }
