@@ -17,7 +17,7 @@ CAP := quota::
 PROGRAM := --test store_check --test store_config --test api --test deploy --test telemetry --test telemetry_alloc
 # All others but those of `failover` and `image` are `check`.
 CHECKED := --lib --bins --test store_redis $(addprefix --test ,$(filter-out failover operators patroni image redis store_% \
-	api deploy operations rounds telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
+	api deploy operations reload rounds telemetry telemetry_alloc,$(basename $(notdir $(wildcard \
 	tests/*.rs src/core/tests/*.rs clients/rust/tests/*.rs tests/lab/tests/*.rs)))))
 PYTHON_TOOLS := target/tools/venv
 BUF := $(PYTHON_TOOLS)/bin/buf
@@ -93,10 +93,10 @@ store: ## Runs the tests of the token store that instances share, and their scen
 	two=$$!; beside $(STORE) -- --skip $(CAP); store=$$?; wait $$two; two=$$?; cat target/two.log; \
 	exit $$((store + two))
 
-freshness: ## Runs what is answered while replicas lag: scenarios, the cap, the service in trouble.
+freshness: ## Runs what is answered while replicas lag: scenarios, the cap, trouble, reloads.
 	@beside() { RUST_TEST_THREADS=$(TEST_THREADS) cargo test $(TEST_BUILD) --no-fail-fast "$$@"; }; \
 	beside --test scenarios -- $(LAG); lag=$$?; beside --test store_instances -- $(CAP); cap=$$?; \
-	beside --test operations; exit $$((lag + cap + $$?))
+	beside --test operations --test reload; exit $$((lag + cap + $$?))
 
 program: ## Runs the tests of the API, logs, spans and metrics, and of deploy/.
 	@PYTHON=$(abspath $(PYTHON_TOOLS))/bin/python \
