@@ -6,13 +6,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
+use tokio_postgres::error::SqlState;
 
 use super::server::Server;
 use crate::wait::{LIMIT, until};
 
 /// A walreceiver that is told to stop does so within 1.5 seconds, unless replay is paused.
 const CUT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Tells whether replay cancelled what was asked.
+fn is_conflict(error: &Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<tokio_postgres::Error>());
+    causes
+        .filter_map(tokio_postgres::Error::code)
+        .any(|code| *code == SqlState::T_R_SERIALIZATION_FAILURE)
+}
 
 impl Server {
     /// Holds replay where it stands; reception goes on.
@@ -29,15 +38,28 @@ impl Server {
     /// # Errors
     /// When the server is no standby.
     pub async fn resume_replay(&self) -> Result<()> {
-        self.sql("select pg_wal_replay_resume()").await?;
+        // What goes on at once may be in conflict with the call itself, and cancel it.
+        until(&format!("replay of {} is resumed", self.name()), LIMIT, || async {
+            let called = self.sql("select pg_wal_replay_resume()").await;
+            match called {
+                Ok(_) => Ok(true),
+                Err(error) if is_conflict(&error) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+        .await?;
         self.await_pause_state("not paused").await
     }
 
     async fn await_pause_state(&self, wanted: &str) -> Result<()> {
         let what = format!("replay of {} is {wanted}", self.name());
         until(&what, LIMIT, || async {
-            let state: String = self.value("select pg_get_wal_replay_pause_state()").await?;
-            Ok(state == wanted)
+            let state = self.value::<String>("select pg_get_wal_replay_pause_state()").await;
+            match state {
+                Ok(state) => Ok(state == wanted),
+                Err(error) if is_conflict(&error) => Ok(false),
+                Err(error) => Err(error),
+            }
         })
         .await
         .map(drop)

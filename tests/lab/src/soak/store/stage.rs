@@ -31,6 +31,9 @@ const TIMEOUT: &str = "300ms";
 const FALLBACKS: &str = "100000";
 /// What subjects are hashed under: one secret for all instances.
 const SECRET: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+/// What tokens are sealed with: each instance reads what the others wrote. Keys that instances draw
+/// have one id in 256 runs, and then each calls the other's tokens changed.
+const TOKEN_KEY: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
 
 /// Servers of one version, a store, and two instances that share it.
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub(super) struct Stage {
     ports: Vec<(Port, Port)>,
     options: ServiceOptions,
     secret: tempfile::NamedTempFile,
+    _token_key: tempfile::NamedTempFile,
 }
 
 impl Stage {
@@ -53,8 +57,10 @@ impl Stage {
             Chain::start(kind)
         )?;
         cluster.leader().sql(TABLE).await?;
+        let token_key = tempfile::NamedTempFile::new()?;
+        std::fs::write(token_key.path(), TOKEN_KEY)?;
         let options = ServiceOptions::of(&cluster).await?.guards(guards);
-        let options = options.limit("fallback_reads", FALLBACKS);
+        let options = options.limit("fallback_reads", FALLBACKS).token_key(token_key.path());
         cluster.catch_up().await?;
         let secret = tempfile::NamedTempFile::new()?;
         std::fs::write(secret.path(), SECRET)?;
@@ -66,6 +72,7 @@ impl Stage {
             ports: Vec::new(),
             options,
             secret,
+            _token_key: token_key,
         };
         for _ in 0..INSTANCES {
             stage.flips.push(Flip::to(stage.chain.primary().address()).await?);
