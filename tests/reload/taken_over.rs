@@ -6,6 +6,7 @@ use tidegate_client::{
     ClientError, Policy, ReadError, Reason, Role, Session, SessionOptions, WaitOutcome, WaitTarget,
 };
 use tidegate_lab::service::{DATABASE, PARTITION};
+use tidegate_lab::wait::LIMIT;
 use tidegate_proto::v1::ErrorReason;
 use tonic::Code;
 
@@ -40,9 +41,10 @@ fn carrying(stage: &Stage, token: &str) -> Session {
 }
 
 /// Why a wait for the leader, which needs a permit of the cap, does not end well; `None`: it does.
-async fn refused(stage: &Stage, token: &str) -> Option<Reason> {
+/// A cap that was just raised has one within a moment.
+async fn refused(stage: &Stage, token: &str, budget: Duration) -> Option<Reason> {
     let target = WaitTarget::Node("l".to_owned());
-    let waited = carrying(stage, token).wait(target, Duration::ZERO).await.expect("it ends");
+    let waited = carrying(stage, token).wait(target, budget).await.expect("it ends");
     (!matches!(waited.outcome, WaitOutcome::Fresh(_))).then_some(waited.reason)
 }
 
@@ -71,13 +73,13 @@ async fn policies_keys_and_the_cap_change_under_load_and_nobody_notices() {
     load.goes_on(3).await;
 
     // The command: that key seals, the cap closes, the policies are as at the start.
-    assert_eq!(refused(&stage, &before).await, None);
+    assert_eq!(refused(&stage, &before, LIMIT).await, None);
     let next = stage.text().keys(&["new", "old"]).limit("fallback_reads", "0");
     let told = stage.program.reload(&next.toml(), Way::Command).await.expect("it is in force");
     for change in ["limits.fallback_reads: 0, it was 100", "policy.report: removed"] {
         assert!(told.contains(change), "{told}");
     }
-    assert_eq!(refused(&stage, &before).await, Some(Reason::CapExhausted));
+    assert_eq!(refused(&stage, &before, Duration::ZERO).await, Some(Reason::CapExhausted));
     assert!(stage.is_sealed_by(&token(&stage, -3).await, "new"));
     // What the old one sealed is still somebody's.
     let again = carrying(&stage, &before);
@@ -89,7 +91,7 @@ async fn policies_keys_and_the_cap_change_under_load_and_nobody_notices() {
     let next = stage.text().keys(&["new", "old"]).toml();
     let told = stage.program.reload(&next, Way::Call).await.expect("it is in force");
     assert_eq!(told, "limits.fallback_reads: 100, it was 0");
-    assert_eq!(refused(&stage, &before).await, None);
+    assert_eq!(refused(&stage, &before, LIMIT).await, None);
     load.goes_on(3).await;
     assert_eq!(stage.program.reload(&next, Way::Call).await, Ok(String::new()));
     assert_eq!(
